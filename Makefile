@@ -1,0 +1,42 @@
+# opsk: the targets a person needs; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+system:
+	@deploy/install-system-packages
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup: installing the pinned Python packages into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: system $(VENV)/.ready  ## install what opsk needs: system packages (as root) and .venv
+
+check: $(VENV)/.ready  ## formatting, lint, types, import layers
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+fix: $(VENV)/.ready  ## let ruff format and repair what it can
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+test: setup check  ## make check, then every test
+	@$(BIN)/python -m pytest -q
+
+demo: setup  ## start a lab cluster, submit the examples, show the advice
+	@$(BIN)/python examples/demo.py
+
+lock:  ## pin requirements.lock again (needs uv)
+	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
+	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
+
+.PHONY: help system setup check fix test demo lock

@@ -1,0 +1,1 @@
+"""The ``opsk`` command: one module a sub-command; each parses, calls the library, prints."""

@@ -1,0 +1,82 @@
+"""How does ``opsk WORD`` find its command, and how does an error end it?
+
+Commands of the core live beside this file; front ends register theirs in the entry-point group ``opsk.commands``.
+Only the command that was named is imported, so that ``opsk check`` needs neither Textual nor SQL.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import click
+
+from opsk import __version__
+from opsk.errors import OpskError
+
+CORE_COMMANDS = {
+    "fabric": "opsk.cli.fabric:fabric",
+    "lab": "opsk.cli.lab:lab",
+    "place": "opsk.cli.place:place",
+    "predict": "opsk.cli.predict:predict",
+}
+"""Command word to ``module:object`` of the commands that the core itself brings."""
+
+
+class LazyCommands(click.Group):
+    """A click group that imports a command only when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all command words, sorted."""
+        return sorted({*CORE_COMMANDS, *entry_points(group="opsk.commands").names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command, or ``None`` when there is no such word."""
+        if cmd_name in CORE_COMMANDS:
+            module, _, attribute = CORE_COMMANDS[cmd_name].partition(":")
+            command = getattr(import_module(module), attribute)
+        else:
+            found = entry_points(group="opsk.commands", name=cmd_name)
+            if not found:
+                return None
+            command = next(iter(found)).load()
+        if not isinstance(command, click.Command):
+            raise TypeError(f"entry point opsk.commands:{cmd_name} is no click command")
+        return command
+
+
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 an answer, 1 the answer is bad news, 2 wrong usage or unreadable input, "
+    "3 a needed service is not there.",
+)
+@click.version_option(__version__, prog_name="opsk")
+def opsk() -> None:
+    """Tools for Slurm clusters that train large models."""
+
+
+def main() -> None:
+    """Run the command line and turn errors into one line on stderr and an exit status."""
+    try:
+        status = opsk.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("opsk: interrupted", err=True)
+        sys.exit(130)
+    except OpskError as error:
+        click.echo(f"opsk: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"opsk: hint: {error.hint}", err=True)
+        sys.exit(int(error.exit_status))
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What has this site decided? One TOML file, ``/etc/opsk/opsk.toml`` or the one that ``OPSK_CONFIG`` names."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from opsk.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/opsk/opsk.toml")
+
+
+class AdvisorConfig(BaseModel):
+    """Settings of the advisor that answers questions at ``sbatch``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    socket: Path = Path("/run/opsk/advisor.sock")
+    submit_deadline_s: float = Field(default=0.020, gt=0, le=1)
+    cli_deadline_s: float = Field(default=0.300, gt=0, le=10)
+    audit_log: Path | None = None
+
+
+class SiteConfig(BaseModel):
+    """The whole site configuration.
+
+    ``cluster`` is a catalogue name or the path of a cluster TOML; ``fabric`` are dumps of the compute fabric that the
+    advice is based on.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cluster: str | None = None
+    fabric: tuple[Path, ...] = ()
+    advisor: AdvisorConfig = AdvisorConfig()
+
+
+def load_site(path: Path | None = None) -> SiteConfig:
+    """Read the site configuration; a site without any file gets the defaults.
+
+    Raises
+    ------
+    ConfigError
+        Names the file and every violation in it.
+    """
+    named = path or (Path(os.environ["OPSK_CONFIG"]) if os.environ.get("OPSK_CONFIG") else None)
+    chosen = named or DEFAULT_PATH
+    if named is None and not chosen.exists():
+        return SiteConfig()
+    try:
+        return SiteConfig.model_validate(tomllib.loads(chosen.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"{chosen}: {error.strerror}", hint="name another file in OPSK_CONFIG") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{chosen}: {error}") from error
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise ConfigError(f"{chosen}: {wrong}") from error

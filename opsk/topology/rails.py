@@ -1,0 +1,34 @@
+"""Which HCAs share a rail, and which leaves carry it? Found from the cabling by majority, never from an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A switch with HCAs: its ``rail`` (index from 0, ``None`` when its HCAs follow no rail) and ``unit``.
+
+    ``unit`` is the index of the scalable unit: the group of nodes that share one leaf a rail.
+    """
+
+    guid: str
+    description: str
+    rail: int | None
+    unit: int | None
+    nodes: tuple[str, ...]
+    hca_links: int
+    uplinks: int
+    role: str = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One HCA of a node: ``device``, its ``guid``, the ``leaf`` guid it is cabled to, the ``rail`` of that leaf."""
+
+    node: str
+    device: str
+    guid: str
+    leaf: str
+    rail: int | None
+    bytes_per_s: float

@@ -1,0 +1,52 @@
+"""How are quantities converted at the edges? This is the only file with 8, 1e9 and 2**30 in it.
+
+Inside the code there are only bytes, seconds, bytes/s, FLOP, FLOP/s, watts, joules and ratios. Link speeds are printed
+in Gbit/s by the field, memory in GiB, rates in TFLOP/s: these functions stand at the border.
+"""
+
+from __future__ import annotations
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+GB = 10**9
+"""Bytes in a decimal gigabyte, as vendors print memory and bandwidth."""
+TERA = 10**12
+BITS_PER_BYTE = 8
+IB_DATA_WORD_BYTES = 4
+"""InfiniBand data counters count 4-byte words, whatever the link width (IBA 16.1.3.5)."""
+
+
+def gbit_per_s(value: float) -> float:
+    """Return bytes/s for a speed in Gbit/s (decimal)."""
+    return value * 1e9 / BITS_PER_BYTE
+
+
+def as_gbit_per_s(bytes_per_s: float) -> float:
+    """Return Gbit/s (decimal) for a speed in bytes/s."""
+    return bytes_per_s * BITS_PER_BYTE / 1e9
+
+
+def gib(value: float) -> float:
+    """Return bytes for a size in GiB."""
+    return value * GIB
+
+
+def as_gib(size_bytes: float) -> float:
+    """Return GiB for a size in bytes."""
+    return size_bytes / GIB
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Format a size for people, in GiB with one decimal (MiB below one tenth of a GiB)."""
+    if abs(size_bytes) < GIB / 10:
+        return f"{size_bytes / MIB:.0f} MiB"
+    return f"{size_bytes / GIB:.1f} GiB"
+
+
+def format_duration(duration_s: float) -> str:
+    """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``."""
+    for limit, divisor, unit in ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if duration_s < limit:
+            return f"{duration_s / divisor:.3g} {unit}"
+    return f"{duration_s / 86400:.1f} days"

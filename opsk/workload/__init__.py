@@ -1,0 +1,1 @@
+"""What is trained, and how it is cut over GPUs: values only, no files, no framework knowledge."""
