@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from opsk.topology.fabric import Fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +35,19 @@ class Attachment:
     leaf: str
     rail: int | None
     bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rails:
+    """What the cabling says: leaves by guid, the HCAs of each node, and what is wrong.
+
+    ``attachments`` maps a node to its HCAs on the compute fabric in device order (the order in which GPUs use them).
+    ``leaf_distance`` maps an ordered pair of leaf guids to the number of switch-to-switch cables between them
+    (0 for the same leaf, 2 through one spine).
+    """
+
+    leaves: Mapping[str, Leaf]
+    attachments: Mapping[str, tuple[Attachment, ...]]
+    leaf_distance: Mapping[tuple[str, str], int]
+    rail_count: int
+    faults: tuple[Fault, ...] = ()

@@ -64,6 +64,9 @@ class Workload:
     options
         Other facts that the memory or time depends on and that a framework names its own way, by dotted name
         (``optimizer.main_grads`` = ``bf16``); readers fill it, the completion reads it.
+    wanted_files
+        Paths that the script names, as far as they can be told, and whose text would say more (a HuggingFace
+        ``config.json``): whoever may read them for the submitting user passes their text to the reader and asks again.
     """
 
     framework: str | None
@@ -75,5 +78,6 @@ class Workload:
     plan: StatedPlan = field(default_factory=StatedPlan)
     options: tuple[tuple[str, str], ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    wanted_files: tuple[str, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     problems: tuple[Problem, ...] = ()

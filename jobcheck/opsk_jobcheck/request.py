@@ -1,0 +1,29 @@
+"""What was asked of Slurm, as far as advice needs it: the merged request that a hook sees, or a script's own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmRequest:
+    """A job request; ``None`` is "not asked for".
+
+    When a hook fills it, command line, ``SBATCH_*`` environment and ``#SBATCH`` lines are already merged by Slurm and
+    its values beat the script's own lines. ``environment`` holds the submitting user's variables where they are known:
+    only those that the job will see (``--export``). ``arguments`` are the script's own arguments (``$1``, ``$2``, ...).
+    """
+
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gpu_type: str | None = None
+    cpus_per_task: int | None = None
+    partition: str | None = None
+    constraint: str | None = None
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = field(default=None)

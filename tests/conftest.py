@@ -1,0 +1,49 @@
+"""What every test may ask for: the real dumps where there are any, a clean environment, and a loud list of skips."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("OPSK_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Top of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real dumps and measured runs that accompanies the project where it is developed."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("real dumps (shared/data) are not beside this checkout")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def no_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the machine's own opsk and Slurm settings out of the tests."""
+    for name in list(os.environ):
+        if name.startswith(("OPSK_", "SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_")):
+            monkeypatch.delenv(name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in the last lines, by name, what could not run and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if not skipped:
+        return
+    reasons: dict[str, list[str]] = {}
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    terminalreporter.section("NOT RUN HERE")
+    for reason, names in sorted(reasons.items()):
+        terminalreporter.write_line(f"{len(names)} tests: {reason}")
+        for name in names:
+            terminalreporter.write_line(f"    {name}")
