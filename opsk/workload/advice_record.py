@@ -1,0 +1,176 @@
+"""Which few words of advice stay in a job's Slurm record, and how are they read back later?
+
+The submit hook leaves one line in ``admin_comment`` (or ``comment``), so that whoever looks at the job later, on any
+machine and without a store, still knows what was predicted::
+
+    opsk:v1 verdict=fits fit=0.99 mem_bytes=73800000000 capacity_bytes=84900000000 step_s=12.3 tflops=412 tp=4 pp=2
+
+Other words may stand before and after it. Whoever may write the comment may also forge it: what is read back is only
+ever shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from opsk.errors import InputError
+
+SIGNIFICANT_DIGITS = 6
+"""What a record keeps of a number; more would be false precision, and Slurm keeps every comment in memory."""
+
+_LONGEST_TEXT = 16384
+_MARK = re.compile(r"(?<!\S)opsk:v1(?!\S)")
+_PAIR = re.compile(r"([a-z][a-z0-9_]{0,31})=(\S{1,80})")
+_NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?")
+_HASH = re.compile(r"[0-9A-Za-z]{1,64}")
+_RATIOS = ("fit", "mfu")
+_AMOUNTS = ("mem_bytes", "capacity_bytes", "step_s", "tokens_per_s_per_gpu", "tflops")
+_SIZES = ("tp", "pp", "dp", "cp", "ep")
+
+
+class Verdict(StrEnum):
+    """Will the job fit into the memory of its GPUs?"""
+
+    FITS = "fits"
+    TIGHT = "tight"
+    OOM = "oom"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceRecord:
+    """The advice as a job's record keeps it; ``None`` is "was not predicted".
+
+    Parameters
+    ----------
+    verdict
+        Whether the job fits.
+    fit
+        Probability that it fits [ratio].
+    mem_bytes, capacity_bytes
+        Predicted memory of the fullest GPU and what that GPU has [bytes].
+    step_s
+        Predicted time of one optimizer step [s].
+    tokens_per_s_per_gpu
+        Predicted training speed [tokens/s of one GPU].
+    tflops
+        Predicted model TFLOP/s of one GPU.
+    mfu
+        Predicted model FLOP utilisation [ratio].
+    tp, pp, dp, cp, ep
+        Sizes of the plan that was predicted.
+    hash
+        Hash of the script that was advised on: letters and digits.
+
+    Numbers are rounded to six significant digits, which is what the text carries; so ``parse(render())`` is exact.
+
+    Raises
+    ------
+    InputError
+        Names every value that is out of range.
+    """
+
+    verdict: Verdict
+    fit: float | None = None
+    mem_bytes: float | None = None
+    capacity_bytes: float | None = None
+    step_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    tflops: float | None = None
+    mfu: float | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    hash: str | None = None
+
+    def __post_init__(self) -> None:
+        """Round the numbers and refuse what no prediction can be."""
+        wrong = [f"{name} is {getattr(self, name)!r}" for name in KEYS if not _valid(name, getattr(self, name))]
+        if wrong:
+            raise InputError("advice record: " + "; ".join(wrong))
+        object.__setattr__(self, "verdict", Verdict(self.verdict))
+        for name in _RATIOS + _AMOUNTS:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _rounded(value))
+        for name in _SIZES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, int(value))
+
+    @property
+    def mem_ratio(self) -> float | None:
+        """Predicted memory over the GPU's capacity [ratio]; ``None`` when either is not known."""
+        if self.mem_bytes is None or not self.capacity_bytes:
+            return None
+        return self.mem_bytes / self.capacity_bytes
+
+    def render(self) -> str:
+        """Return the one line of text that stands for this record."""
+        pairs = ((name, getattr(self, name)) for name in KEYS)
+        return " ".join(["opsk:v1", *(f"{name}={_written(value)}" for name, value in pairs if value is not None)])
+
+    @classmethod
+    def parse(cls, text: str) -> AdviceRecord | None:
+        """Find a record in a job's comment; ``None`` when there is none, or its verdict cannot be read.
+
+        Keys that are not known are skipped, a value that cannot be is "was not predicted"; of a key that stands
+        there twice the first counts.
+        """
+        mark = _MARK.search(text[:_LONGEST_TEXT])
+        if mark is None:
+            return None
+        values: dict[str, object] = {}
+        for word in text[mark.end() : _LONGEST_TEXT].split():
+            pair = _PAIR.fullmatch(word)
+            if pair is None:
+                break
+            name, value = pair[1], _read(pair[1], pair[2])
+            if name in KEYS and value is not None and _valid(name, value):
+                values.setdefault(name, value)
+        return cls(**values) if "verdict" in values else None  # type: ignore[arg-type]
+
+
+KEYS = tuple(field.name for field in fields(AdviceRecord))
+
+
+def _rounded(value: float) -> float:
+    """Round to the digits that the text carries."""
+    return float(f"{float(value):.{SIGNIFICANT_DIGITS}g}")
+
+
+def _written(value: object) -> str:
+    """Write one value as a word; whole numbers without a point."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and value < 1e16 else repr(value)
+    return str(value)
+
+
+def _read(name: str, word: str) -> object:
+    """Read one word as what its key wants; ``None`` when it is not that."""
+    if name in ("verdict", "hash"):
+        return word
+    if not _NUMBER.fullmatch(word):
+        return None
+    if name in _SIZES:
+        return int(word) if word.isascii() and word.isdigit() else None
+    return float(word)
+
+
+def _valid(name: str, value: object) -> bool:
+    """Tell whether ``value`` can stand under ``name``."""
+    if name == "verdict":
+        return value in tuple(Verdict)
+    if value is None:
+        return True
+    if name == "hash":
+        return isinstance(value, str) and _HASH.fullmatch(value) is not None
+    number = float(value)  # type: ignore[arg-type]
+    if name in _SIZES:
+        return number.is_integer() and 1 <= number < 2**31
+    return math.isfinite(number) and number >= 0 and (name not in _RATIOS or number <= 1)
