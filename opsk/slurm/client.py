@@ -1,0 +1,42 @@
+"""What may opsk ask of Slurm? The port; `opsk.slurm.command.CommandClient` is the adapter on Slurm's commands."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from opsk.slurm.records import JobRecord, NodeRecord
+
+
+class SlurmClient(Protocol):
+    """Read-only questions to one cluster.
+
+    Every method may raise `opsk.errors.SlurmError`: the commands are not installed, the controller does not answer
+    within the deadline, or it answers with what cannot be read. It never hangs and never returns half an answer.
+    """
+
+    def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
+        """Return pending and active jobs; with ``finished`` those too that Slurm still remembers.
+
+        ``details`` fills in what takes a second question (``admin_comment``, ``gpu_indices``, paths).
+        """
+        ...
+
+    def job(self, job_id: str) -> JobRecord:
+        """Return one job by id (``4711``, ``4711_3``, ``4711+1``) with all details.
+
+        Raises
+        ------
+        InputError
+            ``job_id`` is no job id, or Slurm knows no such job (any more), or it names several jobs.
+        SlurmError
+            Slurm did not answer.
+        """
+        ...
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return all nodes, in the order in which Slurm lists them."""
+        ...
+
+    def release(self) -> tuple[int, int]:
+        """Return the release of the commands or library in use, ``(25, 11)``."""
+        ...
