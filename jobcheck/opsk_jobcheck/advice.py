@@ -1,0 +1,57 @@
+"""What does opsk say about a submitted job? The verdict, and everything it was concluded from, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from opsk.costmodel.table import PredictionTable
+from opsk.hardware.spec import ClusterSpec
+from opsk.planner.placement import Placement
+from opsk.workload.advice_record import Verdict
+from opsk.workload.completion import Assumption, Completion
+from opsk.workload.workload import Problem, Workload
+from opsk_jobcheck.suggestions import BestPlan, Suggestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementAdvice:
+    """Where the ranks would best go, on the fabric that opsk was shown.
+
+    Parameters
+    ----------
+    placement
+        Ranks on ``placement.nodes``, the most compact set of nodes that the fabric has; ``None`` when ``why_not`` says
+        why there is none.
+    leaf_groups
+        Number of scalable units that the chosen nodes lie in.
+    slurm_flags
+        What to ask of Slurm to get such nodes (``--switches=1``).
+    """
+
+    placement: Placement | None = None
+    leaf_groups: int = 0
+    slurm_flags: tuple[str, ...] = ()
+    rails: int = 0
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The answer to one submission.
+
+    ``prediction`` has one row, the asked plan; it is ``None`` when the verdict is ``unknown``, and then ``why_unknown``
+    says in words what stood in the way.
+    """
+
+    verdict: Verdict
+    workload: Workload
+    completion: Completion
+    cluster: ClusterSpec | None = None
+    cluster_from: str = ""
+    prediction: PredictionTable | None = None
+    placement: PlacementAdvice = field(default_factory=PlacementAdvice)
+    suggestions: tuple[Suggestion, ...] = ()
+    best: BestPlan | None = None
+    assumed: tuple[Assumption, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    why_unknown: tuple[str, ...] = ()

@@ -1,0 +1,139 @@
+"""How does a read script become advice? Completes it, predicts it, places it, and looks for ways out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from opsk.costmodel.verdict import verdict_of
+
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.errors import InputError, OpskError
+from opsk.hardware.catalog import resolve_gpu
+from opsk.hardware.spec import ClusterSpec
+from opsk.topology.rails import Rails
+from opsk.workload.advice_record import Verdict
+from opsk.workload.completion import Assumption, Completion, complete
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+from opsk.workload.workload import Workload
+from opsk_jobcheck.advice import Advice, PlacementAdvice
+from opsk_jobcheck.placing import advise_placement
+from opsk_jobcheck.suggestions import MIN_GAIN, BestPlan, Suggestion, best_plan, ways_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adviser:
+    """Gives advice for one cluster; pure, so that a service may call it from any worker.
+
+    Parameters
+    ----------
+    cluster
+        The machine that jobs run on; ``None`` makes every verdict ``unknown``.
+    cluster_from
+        Where the cluster was named, for people (``--cluster superpod-h100``).
+    rails
+        The compute fabric as cabled; ``None`` when no dump was given.
+    fabric_from
+        Where the fabric was read from, for people.
+    """
+
+    cluster: ClusterSpec | None = None
+    cluster_from: str = ""
+    rails: Rails | None = None
+    fabric_from: str = ""
+    search: bool = field(default=True)
+
+    def advise(self, workload: Workload) -> Advice:
+        """Return the advice for one workload; whatever cannot be told is said, nothing is raised for it."""
+        completion = complete(workload)
+        bare = Advice(
+            verdict=Verdict.UNKNOWN,
+            workload=workload,
+            completion=completion,
+            cluster=self.cluster,
+            cluster_from=self.cluster_from,
+            assumed=completion.assumed,
+            problems=(*workload.problems, *completion.problems),
+        )
+        reasons = self._obstacles(workload, completion)
+        if self.cluster is None or completion.model is None or completion.plan is None or reasons:
+            return replace(bare, why_unknown=reasons or ("the workload is incomplete",))
+        try:
+            cluster, assumed = _with_asked_gpu(self.cluster, workload.gpu)
+            return self._predicted(replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed)))
+        except InputError as error:
+            return replace(bare, why_unknown=(f"{error.message}{'; ' if error.hint else ''}{error.hint}",))
+
+    def _obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
+        """Return what stands in the way of a prediction, in words."""
+        why = {entry.field: entry.why for entry in workload.unknown}
+        reasons = [f"{name.partition('.')[2]}: {why.get(name, 'not stated')}" for name in completion.missing]
+        if self.cluster is None:
+            reasons.append("no cluster is named: give --cluster, or set cluster in /etc/opsk/opsk.toml")
+        reasons += [problem.what for problem in completion.problems if completion.plan is None]
+        return tuple(reasons)
+
+    def _predicted(self, bare: Advice) -> Advice:
+        """Return the advice for a workload that can be predicted."""
+        model, plan, cluster = bare.completion.model, bare.completion.plan, bare.cluster
+        if model is None or plan is None or cluster is None:
+            raise ValueError("only a complete workload on a known cluster can be predicted")
+        prediction = predict(model, PlanTable.of([plan]), cluster)
+        verdict = verdict_of(float(prediction.memory.fit_probability[0]))
+        suggestions, best = self._suggested(bare, model, plan, cluster, prediction, verdict)
+        return replace(
+            bare,
+            verdict=verdict,
+            prediction=prediction,
+            placement=self._placed(bare.workload, model, plan, cluster),
+            suggestions=suggestions,
+            best=best,
+        )
+
+    def _suggested(
+        self,
+        bare: Advice,
+        model: ModelShape,
+        plan: Plan,
+        cluster: ClusterSpec,
+        prediction: PredictionTable,
+        verdict: Verdict,
+    ) -> tuple[tuple[Suggestion, ...], BestPlan | None]:
+        """Return ways out of a memory problem, and the best plan when it is clearly faster."""
+        if not self.search:
+            return (), None
+        step_s = float(prediction.time.step_s.expected[0])
+        framework = bare.workload.framework
+        out: tuple[Suggestion, ...] = ()
+        if verdict is not Verdict.FITS:
+            out = ways_out(model, plan, cluster, framework=framework, step_s=step_s)
+        best = best_plan(model, plan, cluster, framework=framework, step_s=step_s)
+        if best and best.suggestion.step_ratio > 1 - MIN_GAIN and verdict is Verdict.FITS:
+            best = replace(best, suggestion=replace(best.suggestion, changes=()))
+        return out, best
+
+    def _placed(self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec) -> PlacementAdvice:
+        """Return where the ranks would go, or why that cannot be said."""
+        if self.rails is None:
+            return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
+        gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
+        try:
+            return advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node)
+        except OpskError as error:
+            return PlacementAdvice(why_not=error.message)
+
+
+def _with_asked_gpu(cluster: ClusterSpec, asked: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:
+    """Return the cluster with the GPU type that the job asked of Slurm, and what was assumed for it."""
+    if asked is None:
+        return cluster, ()
+    spec, others = resolve_gpu(asked)
+    own = cluster.node.gpu
+    if spec.name == own.name or own.name in others:
+        return cluster, ()
+    assumed: tuple[Assumption, ...] = ()
+    if others:
+        why = f"{asked} may also be {', '.join(others)}"
+        assumed = (Assumption(field="gpu", value=spec.name, why=why),)
+    return replace(cluster, node=replace(cluster.node, gpu=spec)), assumed

@@ -1,0 +1,115 @@
+"""How does advice look as JSON? The keys are a contract: they are added to, never changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opsk.costmodel.document import prediction_document
+
+from opsk.workload.advice_record import AdviceRecord, Verdict
+from opsk_jobcheck.advice import Advice
+from opsk_jobcheck.suggestions import BestPlan, Suggestion
+
+_NO_MEMORY = {"capacity_bytes": None, "total_bytes": None, "components": None, "fit_probability": None}
+_NO_TIME = {"step_s": None, "tokens_per_s_per_gpu": None, "tflops_per_gpu": None, "mfu": None, "components": None}
+
+
+def document(advice: Advice) -> dict[str, Any]:
+    """Return the JSON document of ``opsk check``."""
+    workload = advice.workload
+    predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
+    memory = predicted["memory"] or dict(_NO_MEMORY)
+    if advice.cluster is not None and memory["capacity_bytes"] is None:
+        memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
+    return {
+        "verdict": advice.verdict,
+        "why_unknown": advice.why_unknown,
+        "cluster": {
+            "name": advice.cluster.name if advice.cluster else None,
+            "gpu": advice.cluster.node.gpu.name if advice.cluster else None,
+            "from": advice.cluster_from,
+        },
+        "workload": {
+            "framework": workload.framework,
+            "launcher": workload.launcher,
+            "is_training": workload.is_training,
+            "model": workload.model,
+            "plan": workload.plan,
+            "evidence": workload.evidence,
+            "unknown": workload.unknown,
+        },
+        "memory": memory,
+        "time": predicted["time"] or dict(_NO_TIME),
+        "placement": _placement(advice),
+        "interference": {"jobs": [], "why": "running jobs are not looked at by this version"},
+        "suggestions": [_suggestion(entry) for entry in advice.suggestions],
+        "best_plan": _best(advice.best),
+        "assumed": advice.assumed,
+        "problems": advice.problems,
+    }
+
+
+def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
+    """Return the compact record that stays in the job's comment."""
+    if advice.prediction is None or advice.completion.plan is None:
+        return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
+    memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
+    return AdviceRecord(
+        verdict=advice.verdict,
+        fit=float(memory.fit_probability[0]),
+        mem_bytes=float(memory.total_bytes.expected[0]),
+        capacity_bytes=float(memory.capacity_bytes),
+        step_s=float(time.step_s.expected[0]),
+        tokens_per_s_per_gpu=float(time.tokens_per_s_per_gpu.expected[0]),
+        tflops=float(time.tflops_per_gpu.expected[0]),
+        mfu=float(time.mfu.expected[0]),
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        ep=plan.ep,
+        hash=script_hash,
+    )
+
+
+def _placement(advice: Advice) -> dict[str, Any] | None:
+    """Return the placement without its ranks (``opsk place`` lists them), or why there is none."""
+    placed = advice.placement
+    if placed.placement is None:
+        return {"why_not": placed.why_not} if placed.why_not else None
+    traffic, default = placed.placement.traffic, placed.placement.default_traffic
+    return {
+        "nodes": placed.placement.nodes,
+        "leaf_groups": placed.leaf_groups,
+        "rails": placed.rails,
+        "slurm_flags": placed.slurm_flags,
+        "rail_local_fraction": traffic.rail_local_fraction,
+        "leaf_local_fraction": traffic.leaf_local_fraction,
+        "max_link_load": traffic.max_link_load,
+        "inter_node_bytes": traffic.inter_node_bytes,
+        "versus_default": {
+            "rail_local_fraction": default.rail_local_fraction,
+            "leaf_local_fraction": default.leaf_local_fraction,
+            "max_link_load": default.max_link_load,
+        },
+    }
+
+
+def _suggestion(entry: Suggestion) -> dict[str, Any]:
+    """Return one change with its new prediction."""
+    return {
+        "what": entry.what,
+        "flags": entry.flags,
+        "plan": entry.plan,
+        "verdict": entry.verdict,
+        "memory_bytes": entry.memory_bytes,
+        "fit_probability": entry.fit_probability,
+        "step_s": entry.step_s,
+        "step_ratio": entry.step_ratio,
+        "tflops_per_gpu": entry.tflops_per_gpu,
+    }
+
+
+def _best(best: BestPlan | None) -> dict[str, Any] | None:
+    """Return the best plan on the same GPUs, with the number of plans it was chosen from."""
+    return {**_suggestion(best.suggestion), "considered": best.considered} if best else None
