@@ -95,7 +95,6 @@ class JobRecord:
     exit_code: int | None = None
     exit_signal: int | None = None
     restarts: int | None = None
-    exclusive: bool | None = None
     work_dir: str | None = None
     command: str | None = None
     std_out: str | None = None

@@ -1,0 +1,185 @@
+"""How is Slurm asked through its commands? ``squeue``, ``sinfo``, ``scontrol``, with fixed environment and deadline.
+
+Only text output is used: it is the same from 22.05 to 26.05, where ``--json`` is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from opsk.errors import InputError, SlurmError
+from opsk.slurm.job_text import JOB_COLUMNS, details_of, parse_jobs, records_by_id
+from opsk.slurm.node_text import NODE_COLUMNS, parse_nodes
+from opsk.slurm.records import JobRecord, NodeRecord
+
+DEADLINE_S = 10.0
+MAX_SINGLE_QUESTIONS = 16
+"""Jobs whose record looked forged are asked for one by one, but no more than this many in one answer."""
+
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
+_DROPPED_PREFIXES = ("SLURM_", "SQUEUE_", "SINFO_", "SCONTROL_", "SBATCH_", "SRUN_", "SALLOC_")
+_JOB_ID = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+_EXCLUDED_NODES_SINCE = (24, 11)
+
+
+class CommandClient:
+    """Asks Slurm through its commands; see `opsk.slurm.client.SlurmClient` for what the methods promise.
+
+    Parameters
+    ----------
+    environment
+        Variables to start from instead of this process's own; ``SLURM_CONF`` in it names the cluster.
+    deadline_s
+        Longest time that one command may take [s].
+    """
+
+    def __init__(self, *, environment: Mapping[str, str] | None = None, deadline_s: float = DEADLINE_S) -> None:
+        self._environment = command_environment(os.environ if environment is None else environment)
+        self._deadline_s = deadline_s
+        self._release: tuple[int, int] | None = None
+
+    def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
+        """Return pending and active jobs; with ``finished`` those too that Slurm still remembers."""
+        found = self._squeue(["--states=all"] if finished else [])
+        return self._with_details(found) if details else found
+
+    def job(self, job_id: str) -> JobRecord:
+        """Return one job with all details."""
+        if not _JOB_ID.fullmatch(job_id):
+            raise InputError(f"{job_id[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
+        plain_id = job_id.partition("+")[0]
+        try:
+            found = self._squeue([f"--jobs={plain_id}", "--states=all"])
+        except SlurmError as error:
+            if "Invalid job id" in error.message:
+                raise _no_such_job(job_id) from error
+            raise
+        found = _chosen(found, job_id)
+        if not found:
+            raise _no_such_job(job_id)
+        if len(found) > 1:
+            labels = ", ".join(job.label for job in found[:8])
+            raise InputError(f"job {job_id} stands for {len(found)} jobs ({labels})", hint="name one of them")
+        return self._detailed(found[0])
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return all nodes."""
+        separator = _separator()
+        wanted = ",".join(f"{column}:{separator}" for column in NODE_COLUMNS)
+        return parse_nodes(self._run("sinfo", "-h", "-a", "-N", "-O", wanted), NODE_COLUMNS, separator)
+
+    def release(self) -> tuple[int, int]:
+        """Return the release of the installed commands."""
+        if self._release is None:
+            said = self._run("squeue", "--version")
+            match = _RELEASE.search(said)
+            if not match:
+                raise SlurmError(f"squeue --version answers {said.strip()[:40]!r}", hint="is this Slurm's squeue?")
+            self._release = (int(match.group(1)), int(match.group(2)))
+        return self._release
+
+    def _squeue(self, selection: Sequence[str]) -> tuple[JobRecord, ...]:
+        """Ask ``squeue`` with a separator that no job can contain."""
+        columns = JOB_COLUMNS + (("ExcNodes",) if self.release() >= _EXCLUDED_NODES_SINCE else ())
+        separator = _separator()
+        wanted = ",".join(f"{column}:{separator}" for column in columns)
+        return parse_jobs(self._run("squeue", "-h", "-a", *selection, "-O", wanted), columns, separator)
+
+    def _with_details(self, jobs: tuple[JobRecord, ...]) -> tuple[JobRecord, ...]:
+        """Add the details of all jobs with one question, and of doubtful ones with one more each."""
+        if not jobs:
+            return jobs
+        records = records_by_id(self._run("scontrol", "-a", "-d", "show", "job"))
+        questions, detailed = 0, []
+        for job in jobs:
+            record = records.get(job.id, [])
+            if len(record) == 1:
+                detailed.append(details_of(job, record[0]))
+            elif len(record) > 1 and questions < MAX_SINGLE_QUESTIONS:
+                questions += 1
+                detailed.append(self._detailed(job))
+            else:
+                detailed.append(job)
+        return tuple(detailed)
+
+    def _detailed(self, job: JobRecord) -> JobRecord:
+        """Add the details of one job; a job that Slurm forgot in between keeps what is known."""
+        try:
+            text = self._run("scontrol", "-a", "-d", "show", "job", str(job.id))
+        except SlurmError as error:
+            if "Invalid job id" in error.message:
+                return job
+            raise
+        record = records_by_id(text).get(job.id, [])
+        return details_of(job, record[0]) if len(record) == 1 else job
+
+    def _run(self, *command: str) -> str:
+        """Run one command and return its stdout.
+
+        Raises
+        ------
+        SlurmError
+            It is not installed, took longer than the deadline, or failed.
+        """
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._deadline_s,
+                check=False,
+            )
+        except OSError as error:
+            raise SlurmError(
+                f"{command[0]}: {error.strerror}", hint="install Slurm's client commands, or put them on PATH"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(
+                f"{command[0]} did not answer within {self._deadline_s:g} s", hint="see `scontrol ping`"
+            ) from error
+        if done.returncode:
+            raise SlurmError(f"{command[0]}: {_complaint(done.stderr)}", hint="see `scontrol ping`")
+        return done.stdout.decode("utf-8", errors="replace")
+
+
+def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a Slurm command: no setting of the caller may change the shape of its output."""
+    kept = {
+        name: value for name, value in environment.items() if name in _KEPT or not name.startswith(_DROPPED_PREFIXES)
+    }
+    kept.setdefault("PATH", os.defpath)
+    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+
+def _separator() -> str:
+    """Return a separator that no user can have guessed; the sign in front ends the width that may stand before it."""
+    return f"|{secrets.token_hex(8)}|"
+
+
+def _chosen(jobs: tuple[JobRecord, ...], job_id: str) -> tuple[JobRecord, ...]:
+    """Return the jobs that the id names: Slurm answers with the whole array or heterogeneous job."""
+    if "+" in job_id:
+        wanted = int(job_id.partition("+")[2])
+        return tuple(job for job in jobs if job.het_offset == wanted)
+    if "_" in job_id:
+        return tuple(job for job in jobs if job.label == job_id)
+    return jobs
+
+
+def _no_such_job(job_id: str) -> InputError:
+    return InputError(
+        f"Slurm knows no job {job_id}", hint="it may have ended: Slurm forgets jobs after MinJobAge, see sacct"
+    )
+
+
+def _complaint(stderr: bytes) -> str:
+    """Return the last line of a command's complaint, as one printable line."""
+    lines = [line for line in stderr.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    said = lines[-1] if lines else "failed without a word"
+    return "".join(sign if sign.isprintable() else " " for sign in said)[:200]
