@@ -27,6 +27,16 @@ def as_gbit_per_s(bytes_per_s: float) -> float:
     return bytes_per_s * BITS_PER_BYTE / 1e9
 
 
+def milliseconds(value: float) -> float:
+    """Return seconds for a duration in milliseconds."""
+    return value / 1e3
+
+
+def mbit_per_s(value: float) -> float:
+    """Return bytes/s for a speed in Mbit/s (decimal)."""
+    return value * 1e6 / BITS_PER_BYTE
+
+
 def gib(value: float) -> float:
     """Return bytes for a size in GiB."""
     return value * GIB

@@ -1,0 +1,101 @@
+"""Which metrics does a node give of its processors, memory, network and disks?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import Metric
+
+from opsk.telemetry.host import DiskSample, HostSample, HostSource, InterfaceSample
+from opsk_exporters.families import Families
+
+_MEMORY = {
+    "size": "Memory that the kernel manages.",
+    "available": "Memory that new work can get without swapping, as the kernel estimates it.",
+    "free": "Memory that nothing uses, not even as a cache.",
+    "buffers": "Memory that caches block devices.",
+    "cached": "Memory that caches files, shared memory included.",
+}
+_SWAP = {"size": "Swap space.", "free": "Swap space that is not used."}
+_SOURCE = {"size": "total"}
+"""A name that ends in ``_total`` is a counter's in Prometheus: the total of the kernel is called size."""
+
+
+class HostCollector:
+    """CPU, memory, load, network and disks of the node.
+
+    Parameters
+    ----------
+    source
+        Where the samples come from.
+    """
+
+    name = "host"
+
+    def __init__(self, source: HostSource) -> None:
+        self._source = source
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the node once."""
+        sample = self._source.sample()
+        families = Families()
+        _add_node(families, sample)
+        for interface in sample.interfaces:
+            _add_interface(families, interface)
+        for disk in sample.disks:
+            _add_disk(families, disk)
+        return families.all()
+
+
+def _add_node(families: Families, sample: HostSample) -> None:
+    """Add what the node has once."""
+    for mode, seconds in sample.cpu_s.items():
+        families.counter(
+            "opsk_host_cpu_seconds_total",
+            "Time that all logical CPUs together spent in each mode; guests count as user.",
+            seconds,
+            mode=mode,
+        )
+    families.gauge("opsk_host_cpus", "Logical CPUs online.", sample.cpus)
+    for period, value in zip(("1", "5", "15"), sample.load or (), strict=False):
+        families.gauge(
+            f"opsk_host_load{period}",
+            f"Tasks that run or wait for a CPU or a disk, averaged over {period} min.",
+            value,
+        )
+    for part, help_text in _MEMORY.items():
+        families.gauge(f"opsk_host_memory_{part}_bytes", help_text, sample.memory_bytes.get(_SOURCE.get(part, part)))
+    for part, help_text in _SWAP.items():
+        families.gauge(f"opsk_host_swap_{part}_bytes", help_text, sample.swap_bytes.get(_SOURCE.get(part, part)))
+    families.gauge("opsk_host_boot_time_seconds", "When the node booted, in seconds since 1970.", sample.boot_unix_s)
+
+
+def _add_interface(families: Families, sample: InterfaceSample) -> None:
+    """Add one network interface."""
+    counters = (
+        ("received_bytes", "Bytes received.", sample.received_bytes),
+        ("transmitted_bytes", "Bytes sent.", sample.transmitted_bytes),
+        ("received_packets", "Packets received.", sample.received_packets),
+        ("transmitted_packets", "Packets sent.", sample.transmitted_packets),
+        ("receive_errors", "Packets received with an error.", sample.receive_errors),
+        ("transmit_errors", "Packets that could not be sent because of an error.", sample.transmit_errors),
+        ("receive_drops", "Packets received and dropped.", sample.receive_drops),
+        ("transmit_drops", "Packets dropped instead of sent.", sample.transmit_drops),
+    )
+    for what, help_text, value in counters:
+        families.counter(f"opsk_host_network_{what}_total", help_text, value, device=sample.interface)
+
+
+def _add_disk(families: Families, sample: DiskSample) -> None:
+    """Add one disk."""
+    counters = (
+        ("read_bytes", "Bytes read from the device.", sample.read_bytes),
+        ("written_bytes", "Bytes written to the device.", sample.written_bytes),
+        ("reads", "Reads completed.", sample.reads),
+        ("writes", "Writes completed.", sample.writes),
+        ("read_seconds", "Time that all reads together took.", sample.read_s),
+        ("write_seconds", "Time that all writes together took.", sample.write_s),
+        ("busy_seconds", "Time with at least one request under way.", sample.busy_s),
+    )
+    for what, help_text, value in counters:
+        families.counter(f"opsk_host_disk_{what}_total", help_text, value, device=sample.disk)

@@ -1,0 +1,200 @@
+"""How busy is this node: processors, memory, network, disks? Reads procfs through psutil.
+
+psutil keeps the place of procfs in one variable of the process: only one `HostReader` can be in use in a process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from opsk import units
+from opsk.errors import TelemetryError
+
+_MEMORY = {
+    "MemTotal": "total",
+    "MemAvailable": "available",
+    "MemFree": "free",
+    "Buffers": "buffers",
+    "Cached": "cached",
+}
+_SWAP = {"SwapTotal": "total", "SwapFree": "free"}
+_PASSING_INTERFACE = re.compile(r"veth.*|cali.*|lxc.*")
+"""Interfaces that come and go with containers: each would leave series behind."""
+_PART_OF_A_DISK = re.compile(r"(z?ram|loop|fd)\d+|(h|s|v|xv)d[a-z]+\d+|(nvme\d+n|mmcblk|nbd)\d+p\d+")
+_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceSample:
+    """Counters of one network interface since it came up."""
+
+    interface: str
+    received_bytes: int
+    transmitted_bytes: int
+    received_packets: int
+    transmitted_packets: int
+    receive_errors: int
+    transmit_errors: int
+    receive_drops: int
+    transmit_drops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSample:
+    """Counters of one block device since boot; ``busy_s`` is the time with at least one request under way [s]."""
+
+    disk: str
+    read_bytes: int
+    written_bytes: int
+    reads: int
+    writes: int
+    read_s: float
+    write_s: float
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSample:
+    """A node at one moment.
+
+    Parameters
+    ----------
+    cpu_s
+        Seconds that all logical CPUs together spent in each mode since boot; guest time counts as ``user``.
+    cpus
+        Logical CPUs that are online.
+    load
+        Load averages of 1, 5 and 15 minutes; ``None`` when they cannot be read.
+    memory_bytes, swap_bytes
+        ``total``, ``available``, ``free``, ``buffers``, ``cached`` and ``total``, ``free`` [bytes]; what the kernel
+        does not tell has no key.
+    boot_unix_s
+        When the node booted [s since 1970].
+    """
+
+    cpu_s: Mapping[str, float]
+    cpus: int
+    load: tuple[float, float, float] | None
+    memory_bytes: Mapping[str, int]
+    swap_bytes: Mapping[str, int]
+    boot_unix_s: float
+    interfaces: tuple[InterfaceSample, ...] = field(default=())
+    disks: tuple[DiskSample, ...] = field(default=())
+
+
+class HostSource(Protocol):
+    """Whatever can tell how busy a node is."""
+
+    def sample(self) -> HostSample:
+        """Return the node as it is now.
+
+        Raises
+        ------
+        TelemetryError
+            The kernel does not tell.
+        """
+
+
+class HostReader:
+    """Reads a node through psutil.
+
+    Parameters
+    ----------
+    procfs
+        Where procfs is mounted.
+    """
+
+    def __init__(self, procfs: Path = Path("/proc")) -> None:
+        self._procfs = procfs
+        psutil.PROCFS_PATH = str(procfs)
+
+    def sample(self) -> HostSample:
+        """Return the node as it is now."""
+        try:
+            meminfo = _meminfo_bytes(self._procfs)
+            return HostSample(
+                cpu_s=_cpu_s(),
+                cpus=len(psutil.cpu_times(percpu=True)),
+                load=_load(self._procfs),
+                memory_bytes={name: meminfo[key] for key, name in _MEMORY.items() if key in meminfo},
+                swap_bytes={name: meminfo[key] for key, name in _SWAP.items() if key in meminfo},
+                boot_unix_s=psutil.boot_time(),
+                interfaces=_interfaces(),
+                disks=_disks(),
+            )
+        except (OSError, ValueError, KeyError, IndexError, RuntimeError, AssertionError, NotImplementedError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise TelemetryError(
+                f"{self._procfs}: {what}", hint="--procfs names a folder with stat, meminfo, net/dev and diskstats"
+            ) from error
+
+
+def _cpu_s() -> dict[str, float]:
+    """Return seconds by mode; guest time, which the kernel counts in ``guest`` and in ``user``, stays in ``user``."""
+    times = psutil.cpu_times()
+    return {mode: getattr(times, mode) for mode in _CPU_MODES if hasattr(times, mode)}
+
+
+def _load(procfs: Path) -> tuple[float, float, float] | None:
+    """Read the three load averages."""
+    try:
+        one, five, fifteen = (float(word) for word in (procfs / "loadavg").read_text(encoding="ascii").split()[:3])
+    except (OSError, ValueError):
+        return None
+    return one, five, fifteen
+
+
+def _meminfo_bytes(procfs: Path) -> dict[str, int]:
+    """Read ``meminfo``; psutil would take zeros for what the kernel does not tell."""
+    found: dict[str, int] = {}
+    for line in (procfs / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            found[name] = int(words[0]) * units.KIB
+    return found
+
+
+def _interfaces() -> tuple[InterfaceSample, ...]:
+    """Return all interfaces that outlive a container, by name."""
+    found = psutil.net_io_counters(pernic=True, nowrap=False)
+    return tuple(
+        InterfaceSample(
+            interface=name,
+            received_bytes=counters.bytes_recv,
+            transmitted_bytes=counters.bytes_sent,
+            received_packets=counters.packets_recv,
+            transmitted_packets=counters.packets_sent,
+            receive_errors=counters.errin,
+            transmit_errors=counters.errout,
+            receive_drops=counters.dropin,
+            transmit_drops=counters.dropout,
+        )
+        for name, counters in sorted(found.items())
+        if not _PASSING_INTERFACE.fullmatch(name)
+    )
+
+
+def _disks() -> tuple[DiskSample, ...]:
+    """Return whole disks, by name: partitions would count every byte twice."""
+    found = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    return tuple(
+        DiskSample(
+            disk=name,
+            read_bytes=counters.read_bytes,
+            written_bytes=counters.write_bytes,
+            reads=counters.read_count,
+            writes=counters.write_count,
+            read_s=units.milliseconds(counters.read_time),
+            write_s=units.milliseconds(counters.write_time),
+            busy_s=units.milliseconds(counters.busy_time),
+        )
+        for name, counters in sorted(found.items())
+        if not _PART_OF_A_DISK.fullmatch(name)
+    )
