@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+"""Number formats that ``GpuSpec.peak_flop_per_s`` may have a peak for."""
+
+FABRICS = ("rail-optimized", "fat-tree", "rail-only", "dragonfly")
+"""Wirings that ``ClusterSpec.fabric`` may name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
@@ -26,6 +32,9 @@ class GpuSpec:
         Host link, one direction [bytes/s].
     tdp_w
         Board power limit [W].
+    usable_bytes
+        Memory that processes can be given [bytes]: what CUDA reports as total and PyTorch's out-of-memory message
+        calls the total capacity; the driver keeps the rest. ``None`` when it is not known.
     aliases
         Other spellings that scripts, Slurm GRES types and drivers use (``h100``, ``NVIDIA H100 80GB HBM3``).
     sources
@@ -40,8 +49,14 @@ class GpuSpec:
     hb_bytes_per_s: float
     pcie_bytes_per_s: float
     tdp_w: float
+    usable_bytes: int | None = None
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory that a job can fill [bytes]: ``usable_bytes``, or all of ``memory_bytes`` where that is not known."""
+        return self.memory_bytes if self.usable_bytes is None else self.usable_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +79,13 @@ class NodeSpec:
         GPUs, and HCAs on the compute fabric, of one node.
     hb_domain_gpus
         GPUs that one NVLink/NVSwitch (or Infinity Fabric) domain joins; 72 for GB200 NVL72, 1 without such links.
+    gpu
+        The GPU as it is wired in this node: its ``hb_bytes_per_s`` and ``pcie_bytes_per_s`` may be below what the
+        bare GPU can do (Summit gives two of a V100's six NVLinks to the CPU).
+    storage_nic, storage_nics
+        Ports to a storage fabric of its own; ``None`` and 0 where storage shares the compute fabric or is not known.
+    power_w
+        Most that the whole node draws [W]; ``None`` when it is not known.
     """
 
     name: str
@@ -72,6 +94,9 @@ class NodeSpec:
     nic: NicSpec
     nics: int
     hb_domain_gpus: int
+    storage_nic: NicSpec | None = None
+    storage_nics: int = 0
+    power_w: float | None = None
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,8 +110,20 @@ class NodeSpec:
 class ClusterSpec:
     """One cluster as far as a prediction needs it.
 
-    ``oversubscription`` is downlink over uplink bandwidth of a leaf (1.0 is full bisection). ``fabric`` names the
-    wiring: ``rail-optimized``, ``fat-tree``, ``rail-only``, ``dragonfly``.
+    Parameters
+    ----------
+    fabric
+        How the compute fabric is wired, one of ``FABRICS``.
+    oversubscription
+        Downlink over uplink bandwidth of a leaf; 1.0 is full bisection.
+    switches
+        All switches of the cluster's InfiniBand, as its owners count them (with the storage fabric where they do).
+    leaves, spines, cores
+        Switches of each tier of the compute fabric; ``None`` when it is not known, 0 cores in a two-tier fabric.
+    cables
+        All InfiniBand cables, as the owners count them.
+    nodes_per_unit
+        Nodes that share one set of leaves (a scalable unit); ``None`` when it is not known.
     """
 
     name: str
@@ -95,4 +132,15 @@ class ClusterSpec:
     fabric: str
     switches: int | None = None
     oversubscription: float = 1.0
+    leaves: int | None = None
+    spines: int | None = None
+    cores: int | None = None
+    cables: int | None = None
+    nodes_per_unit: int | None = None
+    aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole cluster."""
+        return self.nodes * self.node.gpus

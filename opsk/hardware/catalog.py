@@ -1,0 +1,256 @@
+"""What can this GPU, NIC, node type or cluster do? The catalogue that ships with opsk, and a site's own cluster file.
+
+The numbers are in ``catalog/*.toml``, each with its source; how to add one is in ``docs/howto/add-a-gpu.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from opsk.errors import ConfigError, InputError
+from opsk.hardware.building import Builder
+from opsk.hardware.catalog_format import (
+    MAX_SHOWN,
+    CatalogFile,
+    ClusterEntry,
+    Entry,
+    GpuEntry,
+    NicEntry,
+    NodeEntry,
+    parse_toml,
+    violations,
+    without,
+)
+from opsk.hardware.citing import cite
+from opsk.hardware.shelf import Named, Shelf, conflicts, fill
+from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
+
+Kind = Literal["gpu", "nic", "node", "cluster"]
+Spec = TypeVar("Spec", bound=Named)
+
+OWN_KIND: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
+
+MAX_CLUSTER_TOML_BYTES = 1 << 20
+"""Size above which a cluster file is refused unread; a real one has a few kilobytes."""
+
+
+def gpu(name: str) -> GpuSpec:
+    """Return the GPU that ``name`` means: a catalogue name, a Slurm GRES type or a driver's name, in any case.
+
+    Use `resolve_gpu` where the reader must learn that the name may mean something else as well.
+
+    Raises
+    ------
+    InputError
+        Names the closest GPUs.
+
+    Examples
+    --------
+    >>> gpu("NVIDIA H100 80GB HBM3").name
+    'h100-sxm'
+    """
+    return resolve_gpu(name)[0]
+
+
+def resolve_gpu(name: str) -> tuple[GpuSpec, tuple[str, ...]]:
+    """Return the GPU that ``name`` means and the names of the other GPUs that it may mean as well, likeliest first.
+
+    Raises
+    ------
+    InputError
+        Names the closest GPUs.
+
+    Examples
+    --------
+    >>> spec, others = resolve_gpu("a100")
+    >>> spec.name, others[0]
+    ('a100-sxm-80gb', 'a100-sxm-40gb')
+    """
+    return _gpus().resolve(name)
+
+
+def nic(name: str) -> NicSpec:
+    """Return the NIC port that ``name`` means (``hdr``, ``NDR200``, ``efa-100``).
+
+    Raises
+    ------
+    InputError
+        Names the closest NICs.
+    """
+    return _nics().resolve(name)[0]
+
+
+def node(name: str) -> NodeSpec:
+    """Return the node type that ``name`` means (``dgx-h100``, ``Standard_ND96isr_H100_v5``).
+
+    Raises
+    ------
+    InputError
+        Names the closest node types.
+    """
+    return _nodes().resolve(name)[0]
+
+
+def cluster(name: str) -> ClusterSpec:
+    """Return the cluster of the catalogue that ``name`` means.
+
+    Raises
+    ------
+    InputError
+        Names the closest clusters.
+    """
+    return _clusters().resolve(name)[0]
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Return the catalogue names of one kind, in the order of the file."""
+    shelves: dict[Kind, Callable[[], Shelf[Any]]] = {"gpu": _gpus, "nic": _nics, "node": _nodes, "cluster": _clusters}
+    return tuple(shelves[kind]().specs)
+
+
+def parse_cluster(text: str, *, origin: str) -> ClusterSpec:
+    """Read a site's cluster file.
+
+    The file describes one cluster. ``like`` names a catalogue cluster to start from; ``node``, ``gpu`` and ``nic`` are
+    catalogue names, or tables that state what differs. Values that the file states have ``origin`` as their source.
+
+    Parameters
+    ----------
+    text
+        TOML, in the units that vendors print: GB/s, TFLOP/s and Gbit/s, one direction, dense.
+    origin
+        Name of the file, for messages and sources.
+
+    Raises
+    ------
+    ConfigError
+        Names ``origin`` and everything that is wrong in it.
+
+    Examples
+    --------
+    >>> site = parse_cluster('''
+    ... name = "vega"
+    ... nodes = 24
+    ... fabric = "rail-optimized"
+    ... [node]
+    ... like = "dgx-h100"
+    ... name = "xe9680"
+    ... nics = 4
+    ... [node.gpu]
+    ... tdp_w = 650
+    ... ''', origin="/etc/opsk/vega.toml")
+    >>> site.gpus, site.node.nic_bytes_per_s_per_gpu, site.node.gpu.tdp_w
+    (192, 25000000000.0, 650.0)
+    """
+    if len(text) > MAX_CLUSTER_TOML_BYTES:
+        raise ConfigError(f"{origin}: larger than {MAX_CLUSTER_TOML_BYTES} bytes", hint="is this a cluster TOML?")
+    tables = parse_toml(text, origin=origin)
+    entry, wrong = _read_cluster(tables)
+    spec = None
+    if entry is not None:
+        look_up: dict[str, Any] = {"gpu": _one_gpu, "nic": nic, "node": node, "cluster": cluster}
+        builder = Builder(origin=origin, **look_up, partial=bool(wrong), wrong=wrong)
+        if "name" not in tables:
+            wrong.append("name: missing")
+        spec = builder.build_cluster(entry, "")
+    if spec is None or wrong:
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}", hint="see docs/howto/add-a-gpu.md")
+    return spec
+
+
+def _read_cluster(tables: dict[str, Any]) -> tuple[ClusterEntry | None, list[str]]:
+    """Return what can be read of a cluster file, wrong values left out, and one line about each of these."""
+    try:
+        return ClusterEntry.model_validate(tables), []
+    except ValidationError as error:
+        broken = violations(error)
+    wrong = list(broken.values())
+    try:
+        return ClusterEntry.model_validate(without(tables, broken)), wrong
+    except ValidationError:
+        return None, wrong
+
+
+def _one_gpu(name: str) -> GpuSpec:
+    """Return the GPU that ``name`` means; a file that is written once must not leave open which one it is."""
+    spec, others = resolve_gpu(name)
+    if others:
+        raise InputError(f"GPU {name[:MAX_SHOWN]!r} may be several", hint=f"write {', '.join((spec.name, *others))}")
+    return spec
+
+
+@cache
+def _gpus() -> Shelf[GpuSpec]:
+    return _load("gpus", "GPU", GpuEntry, Builder.build_gpu)
+
+
+@cache
+def _nics() -> Shelf[NicSpec]:
+    return _load("nics", "NIC", NicEntry, Builder.build_nic)
+
+
+@cache
+def _nodes() -> Shelf[NodeSpec]:
+    return _load("nodes", "node type", NodeEntry, Builder.build_node)
+
+
+@cache
+def _clusters() -> Shelf[ClusterSpec]:
+    return _load("clusters", "cluster", ClusterEntry, Builder.build_cluster)
+
+
+def _load(
+    file: str, kind: str, entry_type: type[Entry], build: Callable[[Builder, Any, str], Spec | None]
+) -> Shelf[Spec]:
+    """Read one catalogue file; an entry may start from one that stands above it."""
+    text = files("opsk.hardware").joinpath("catalog", f"{file}.toml").read_text(encoding="utf-8")
+    return load_catalog(text, origin=f"catalog/{file}.toml", kind=kind, entry_type=entry_type, build=build)
+
+
+def load_catalog(
+    text: str,
+    *,
+    origin: str,
+    kind: str,
+    entry_type: type[Entry],
+    build: Callable[[Builder, Any, str], Spec | None],
+) -> Shelf[Spec]:
+    """Return the shelf that a catalogue file describes.
+
+    Raises
+    ------
+    ConfigError
+        Lists all that is wrong with the file: fields, sources, spellings.
+    """
+    try:
+        catalog = CatalogFile.model_validate(parse_toml(text, origin=origin))
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {'; '.join(violations(error).values())}") from error
+    wrong: list[str] = []
+    specs: dict[str, Spec] = {}
+
+    def above(name: str) -> Any:
+        return fill(kind, list(specs.values()), {}).resolve(name)[0]
+
+    look_up: dict[str, Any] = {"gpu": gpu, "nic": nic, "node": node, "cluster": cluster, OWN_KIND[entry_type]: above}
+    builder = Builder(origin=origin, wrong=wrong, **look_up)
+    for name, table in catalog.entries.items():
+        try:
+            entry = entry_type.model_validate({"name": name, **table})
+        except ValidationError as error:
+            wrong += [f"{name}.{line}" for line in violations(error).values()]
+            continue
+        cited, faults = cite(entry, catalog.bibliography)
+        wrong += [f"{name}.{fault}" for fault in faults]
+        spec = build(builder, cited, name)
+        if spec is not None:
+            specs[name] = spec
+    wrong += conflicts(specs.values(), catalog.ambiguous)
+    if wrong:
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}")
+    return fill(kind, list(specs.values()), catalog.ambiguous)

@@ -1,0 +1,212 @@
+"""What may a catalogue file or a site's cluster file say, and what does it mean in SI units and bytes?
+
+Every entry may name another one in ``like`` and then states only what differs. Files use the units that vendors print
+(MiB, GB/s, TFLOP/s, Gbit/s); they are turned into bytes, bytes/s and FLOP/s here and nowhere else in this package.
+"""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from opsk.errors import ConfigError
+from opsk.units import GB, MIB, TERA, gbit_per_s
+
+Count = Annotated[int, Field(strict=True, gt=0)]
+Tally = Annotated[int, Field(strict=True, ge=0)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+FabricKind = Literal["rail-optimized", "fat-tree", "rail-only", "dragonfly"]
+
+
+class Entry(BaseModel):
+    """What every kind of entry may say: its name, the entry it starts from, other spellings, and its sources."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = Field(default=None, min_length=1, max_length=100)
+    like: str | None = None
+    aliases: tuple[str, ...] | None = None
+    sources: Mapping[str, str] = {}
+
+
+class GpuEntry(Entry):
+    """A GPU; see `opsk.hardware.spec.GpuSpec`. Bandwidths are one direction, peaks are dense."""
+
+    vendor: str | None = None
+    memory_mib: Count | None = None
+    usable_mib: Count | None = None
+    hbm_gb_per_s: Positive | None = None
+    peak_tflop_per_s: Annotated[dict[Format, Positive], Field(min_length=1)] | None = None
+    hb_gb_per_s: NotNegative | None = None
+    pcie_gb_per_s: Positive | None = None
+    tdp_w: Positive | None = None
+
+
+class NicEntry(Entry):
+    """A NIC port; see `opsk.hardware.spec.NicSpec`."""
+
+    gbit_per_s: Positive | None = None
+
+
+class NodeEntry(Entry):
+    """A node type; GPU and NICs by catalogue name or as a table of their own."""
+
+    gpu: str | GpuEntry | None = None
+    gpus: Count | None = None
+    nic: str | NicEntry | None = None
+    nics: Count | None = None
+    hb_domain_gpus: Count | None = None
+    storage_nic: str | NicEntry | None = None
+    storage_nics: Tally | None = None
+    power_w: Positive | None = None
+
+
+class ClusterEntry(Entry):
+    """A cluster; its node by catalogue name or as a table of its own."""
+
+    node: str | NodeEntry | None = None
+    nodes: Count | None = None
+    fabric: FabricKind | None = None
+    switches: Tally | None = None
+    oversubscription: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] | None = None
+    leaves: Tally | None = None
+    spines: Tally | None = None
+    cores: Tally | None = None
+    cables: Tally | None = None
+    nodes_per_unit: Count | None = None
+
+
+MAX_SHOWN = 80
+"""Characters of a wrong name or value that an error repeats."""
+
+_MESSAGES = {"extra_forbidden": "there is no such field"}
+_UNIONS = frozenset(("str", "GpuEntry", "NicEntry", "NodeEntry"))
+_SHAPES = _UNIONS | {"[key]"}
+"""Parts of pydantic's error locations that are not in the file: which shape of a value it tried."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _mib(value: int) -> int:
+    return value * MIB
+
+
+def _gb_per_s(value: float) -> float:
+    return value * GB
+
+
+def _peaks(value: Mapping[str, float]) -> dict[str, float]:
+    return {number_format: peak * TERA for number_format, peak in value.items()}
+
+
+Conversion = tuple[str, Callable[[Any], Any]]
+
+GPU_FIELDS: Mapping[str, Conversion] = {
+    "vendor": ("vendor", _same),
+    "memory_mib": ("memory_bytes", _mib),
+    "usable_mib": ("usable_bytes", _mib),
+    "hbm_gb_per_s": ("hbm_bytes_per_s", _gb_per_s),
+    "peak_tflop_per_s": ("peak_flop_per_s", _peaks),
+    "hb_gb_per_s": ("hb_bytes_per_s", _gb_per_s),
+    "pcie_gb_per_s": ("pcie_bytes_per_s", _gb_per_s),
+    "tdp_w": ("tdp_w", float),
+}
+"""Field of a `GpuEntry` to the field of `GpuSpec` it sets and the conversion between them."""
+
+NIC_FIELDS: Mapping[str, Conversion] = {"gbit_per_s": ("bytes_per_s", gbit_per_s)}
+
+NODE_FIELDS: Mapping[str, Conversion] = {
+    name: (name, _same) for name in ("gpus", "nics", "hb_domain_gpus", "storage_nics", "power_w")
+}
+
+CLUSTER_FIELDS: Mapping[str, Conversion] = {
+    name: (name, _same)
+    for name in (
+        *("nodes", "fabric", "switches", "oversubscription"),
+        *("leaves", "spines", "cores", "cables", "nodes_per_unit"),
+    )
+}
+
+OPTIONAL_FIELDS = frozenset(
+    (
+        *("usable_mib", "storage_nic", "storage_nics", "power_w"),
+        *("switches", "oversubscription", "leaves", "spines", "cores", "cables", "nodes_per_unit"),
+    )
+)
+"""Fields that an entry without ``like`` may leave out."""
+
+NOT_CITED = frozenset(("name", "like", "aliases", "sources", "vendor"))
+"""Fields that are no measurements: nobody can look them up in a data sheet."""
+
+
+class CatalogFile(BaseModel):
+    """One catalogue file: where its numbers were read, names that stand for several entries, and the entries.
+
+    ``ambiguous`` maps a name that people use to the entries it may mean; the first one is taken.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bibliography: Mapping[str, str]
+    ambiguous: Mapping[str, Annotated[tuple[str, ...], Field(min_length=2)]] = {}
+    entries: Mapping[str, dict[str, Any]]
+
+
+def parse_toml(text: str, *, origin: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Raises
+    ------
+    ConfigError
+        Names ``origin`` and the line that is no TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{origin}: {error}", hint="see docs/howto/add-a-gpu.md for an example") from error
+
+
+def violations(error: ValidationError) -> dict[tuple[str | int, ...], str]:
+    """Return what pydantic found wrong: the place inside the file to one line about it.
+
+    A value that may be a name or a table is reported for the shape that was written, not once for each shape.
+    """
+    lines: dict[tuple[str | int, ...], str] = {}
+    for item in error.errors():
+        unknown = item["type"] == "extra_forbidden"
+        own_key = item["loc"][-1:] if unknown else ()
+        place = (*(part for part in item["loc"][: -1 if unknown else None] if part not in _SHAPES), *own_key)
+        given, either = item["input"], not unknown and item["loc"][-1] in _UNIONS
+        if either and item["type"] == "string_type" and isinstance(given, dict):
+            continue
+        message = "Input should be a name or a table" if either else _MESSAGES.get(item["type"], item["msg"])
+        if isinstance(given, str | int | float) and not unknown:
+            message += f", not {(given[:MAX_SHOWN] if isinstance(given, str) else given)!r}"
+        lines.setdefault(place, f"{'.'.join(_shown(part) for part in place) or 'file'}: {message}")
+    return lines
+
+
+def _shown(part: str | int) -> str:
+    """Return a key of a file, safe to print and not too long."""
+    text = str(part)[:MAX_SHOWN]
+    return text if text.isprintable() else ascii(text)
+
+
+def without(tables: dict[str, Any], places: Iterable[tuple[str | int, ...]]) -> dict[str, Any]:
+    """Return a copy of ``tables`` without the values at ``places``, so that the rest can be looked at as well."""
+    left = copy.deepcopy(tables)
+    for place in places:
+        table: Any = left
+        for part in place[:-1]:
+            table = table.get(part) if isinstance(table, dict) else None
+        if isinstance(table, dict) and place:
+            table.pop(place[-1], None)
+    return left
