@@ -29,7 +29,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str | None = Field(default=None, min_length=1, max_length=100)
+    name: str | None = Field(default=None, max_length=100, pattern=r"^[!-~][ -~]*$")
     like: str | None = None
     aliases: tuple[str, ...] | None = None
     sources: Mapping[str, str] = {}
