@@ -14,13 +14,28 @@ DEFAULT_PATH = Path("/etc/opsk/opsk.toml")
 
 
 class AdvisorConfig(BaseModel):
-    """Settings of the advisor that answers questions at ``sbatch``."""
+    """Settings of the advisor that answers questions at ``sbatch``.
+
+    Parameters
+    ----------
+    socket, socket_mode
+        The Unix socket and who may connect: 0o666 every user of the machine, 0o660 only the socket's group.
+    submit_users
+        Who may ask on behalf of others: the user that slurmctld runs as. The advisor's own user always may.
+    workers
+        Number of processes that compute advice; one slow script keeps at most one of them busy.
+    audit_log
+        File of JSON lines: what was asked and answered, and how long it took; ``None`` writes them to stderr.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     socket: Path = Path("/run/opsk/advisor.sock")
+    socket_mode: int = Field(default=0o666, ge=0o600, le=0o777)
+    submit_users: tuple[str, ...] = ("root", "slurm")
     submit_deadline_s: float = Field(default=0.020, gt=0, le=1)
     cli_deadline_s: float = Field(default=0.300, gt=0, le=10)
+    workers: int = Field(default=2, ge=1, le=64)
     audit_log: Path | None = None
 
 

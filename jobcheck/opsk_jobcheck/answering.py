@@ -1,0 +1,207 @@
+"""What does the advisor answer to one question, and within which time?
+
+Never a guess and never late: what is not ready within the deadline is ``later``, and its computation goes on, so that
+the next question finds it stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from opsk.config import AdvisorConfig
+from opsk_jobcheck.listening import Peer
+from opsk_jobcheck.protocol import AdviseQuestion, Answer, SubmitQuestion
+from opsk_jobcheck.requested import advise_request, command_text, submit_request
+from opsk_jobcheck.stored import AdviceStore, Stored, key_of
+from opsk_jobcheck.thinking import Advised, Thought
+from opsk_jobcheck.workers import TooBusyError, WorkerPool
+
+SHARE_OF_DEADLINE = 0.7
+"""Share of a hook's deadline in which it is answered; the rest is for the way there and back."""
+
+SILENT = Answer(status="silent")
+LATER = Answer(status="later")
+NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """What one connection has been about so far.
+
+    Parameters
+    ----------
+    peer
+        Who asks, from the kernel.
+    rounds
+        Number of ``advise`` questions so far: files are wanted in the first only.
+    last
+        The advice given last, which a ``shown`` is about.
+    notes
+        Facts for the audit log.
+    """
+
+    peer: Peer
+    rounds: int = 0
+    last: Stored | None = None
+    notes: dict[str, object] = field(default_factory=dict)
+
+
+class Answerer:
+    """Answers questions from what is stored, or lets a worker think.
+
+    Parameters
+    ----------
+    config, pool
+        Deadlines, and who computes.
+    submit_uids
+        Users who may ask on behalf of others.
+    clock
+        A monotonic clock [s].
+    """
+
+    def __init__(
+        self,
+        config: AdvisorConfig,
+        pool: WorkerPool,
+        submit_uids: frozenset[int],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.submit_uids = submit_uids
+        self.store = AdviceStore(clock)
+        self._running: dict[str, asyncio.Task[Stored | None]] = {}
+
+    async def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer:
+        """Answer ``cli_filter``."""
+        thought = advise_thought(question, may_want=talk.rounds == 0)
+        talk.rounds += 1
+        talk.notes |= _size_notes(thought) | {"command": question.command}
+        uid, interactive = talk.peer.uid, question.command != "sbatch"
+        entry = await self._within(self.config.cli_deadline_s, uid, thought, talk, interactive=interactive)
+        if entry is None:
+            return LATER
+        if entry.advised.wanted:
+            return Answer(status="files", paths=entry.advised.wanted)
+        talk.last = entry
+        return _said(entry.advised, entry.advised.lines)
+
+    async def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer:
+        """Answer ``job_submit``."""
+        if talk.peer.uid not in self.submit_uids:
+            return NOT_ALLOWED
+        uid, thought = question.uid, submit_thought(question)
+        talk.notes |= _size_notes(thought) | {"for_uid": uid}
+        if question.script is None:
+            entry = self.store.just_typed(uid, thought.request)
+            if entry is None and not question.argv:
+                return SILENT
+        else:
+            entry = self.store.alike(uid, thought)
+        talk.notes["stored"] = entry is not None
+        if entry is None:
+            entry = await self._within(self.config.submit_deadline_s, uid, thought, talk, first=True)
+        if entry is None:
+            return LATER
+        quiet = question.quiet or self.store.told(entry)
+        return _said(entry.advised, () if quiet else entry.advised.short_lines)
+
+    def shown(self, talk: Conversation) -> None:
+        """Note that the user has seen the last advice of this connection."""
+        if talk.last is not None:
+            self.store.shown(talk.last)
+
+    def renew(self, config: AdvisorConfig, pool: WorkerPool, submit_uids: frozenset[int]) -> None:
+        """Take over a new configuration: nothing said before counts any more."""
+        self.config, self.pool, self.submit_uids = config, pool, submit_uids
+        self.store.clear()
+
+    async def _within(
+        self,
+        deadline_s: float,
+        uid: int,
+        thought: Thought,
+        talk: Conversation,
+        *,
+        first: bool = False,
+        interactive: bool = False,
+    ) -> Stored | None:
+        """Return stored or fresh advice; ``None`` when there is none in time, and then it is still worked on."""
+        key = key_of(uid, thought)
+        found = self.store.exact(key)
+        talk.notes.setdefault("stored", found is not None)
+        if found is not None:
+            return found
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(self._compute(key, uid, thought, first=first, interactive=interactive))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        done, _ = await asyncio.wait({task}, timeout=deadline_s * SHARE_OF_DEADLINE)
+        return task.result() if done and not task.cancelled() else None
+
+    async def _compute(self, key: str, uid: int, thought: Thought, *, first: bool, interactive: bool) -> Stored | None:
+        """Let a worker think, and store what comes of it; a script that broke one is not tried again for a while."""
+        pool = self.pool
+        try:
+            advised = await pool.think(thought, uid=uid, first=first)
+        except TooBusyError:
+            return None
+        if pool is not self.pool:
+            return None
+        if advised is None:
+            log.warning("no advice for a script of uid %d", uid)
+            advised = Advised(silent=True)
+        return self.store.put(key, uid, thought, advised, interactive=interactive)
+
+
+def advise_thought(question: AdviseQuestion, *, may_want: bool) -> Thought:
+    """Return what ``cli_filter`` wants to be thought about."""
+    request = advise_request(question)
+    if question.script is None:
+        text = command_text(question.command, question.argv)
+        return Thought(
+            text=text,
+            file=f"{question.command} command",
+            request=replace(request, arguments=()),
+            files=dict(question.files),
+            may_want=may_want,
+        )
+    name = question.script_name or ("--wrap" if not question.argv else question.argv[0])
+    return Thought(text=question.script, file=name, request=request, files=dict(question.files), may_want=may_want)
+
+
+def submit_thought(question: SubmitQuestion) -> Thought:
+    """Return what ``job_submit`` wants to be thought about: the verdict only, nobody can fetch files any more."""
+    request = submit_request(question)
+    if question.script is None:
+        text, name = command_text("srun", question.argv), "command"
+        request = replace(request, arguments=())
+    else:
+        text, name = question.script, question.argv[0] if question.argv else "script"
+    return Thought(text=text, file=name, request=request, files={}, quick=True)
+
+
+def _said(advised: Advised, lines: tuple[str, ...]) -> Answer:
+    """Return the answer that says this."""
+    if advised.silent or advised.wanted:
+        return SILENT
+    return Answer(status="advice", verdict=advised.verdict, lines=lines, comment=advised.comment)
+
+
+def _size_notes(thought: Thought) -> dict[str, object]:
+    """Return what the audit log may know of a script and its request."""
+    request = thought.request
+    asked = {
+        name: getattr(request, name)
+        for name in ("nodes", "gpus", "gpus_per_node", "gpus_per_task", "gpu_type", "partition")
+        if getattr(request, name) is not None
+    }
+    return {"script_chars": len(thought.text), "files": len(thought.files), "request": asked}

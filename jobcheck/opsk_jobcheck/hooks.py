@@ -1,0 +1,66 @@
+"""What is installed beside slurm.conf? The two Lua hooks, and the settings file that both read."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from opsk.config import SiteConfig
+
+HOOKS = ("job_submit.lua", "cli_filter.lua")
+SETTINGS = "opsk-hooks.conf"
+
+
+def hook_text(name: str) -> str:
+    """Return one hook's Lua text; each is self-contained, as configless Slurm wants it."""
+    return (files("opsk_jobcheck") / "lua" / name).read_text(encoding="utf-8")
+
+
+def hook_settings(
+    site: SiteConfig, *, submit_lines: str = "auto", gpus_implied: bool = False, breaker_pause_s: float = 5.0
+) -> str:
+    """Return the settings file of both hooks.
+
+    Parameters
+    ----------
+    site
+        Socket and deadlines.
+    submit_lines
+        ``auto``: ``job_submit`` prints two lines unless the user has just been told; ``never``: it only leaves the
+        record. Where slurmctld runs on another machine than the logins, its advisor cannot know who has been told:
+        say ``never`` there once every login node has the ``cli_filter``.
+    gpus_implied
+        True where jobs get GPUs without asking for them (whole nodes by partition).
+    breaker_pause_s
+        How long nothing is asked after three failures in a row [s]; doubles up to 60 s.
+    """
+    advisor = site.advisor
+    values = {
+        "socket": str(advisor.socket),
+        "submit_deadline_ms": f"{advisor.submit_deadline_s * 1e3:g}",
+        "cli_deadline_ms": f"{advisor.cli_deadline_s * 1e3:g}",
+        "submit_lines": submit_lines,
+        "gpus_implied": "yes" if gpus_implied else "no",
+        "breaker_failures": "3",
+        "breaker_pause_s": f"{breaker_pause_s:g}",
+    }
+    return "".join(f"{name} = {value}\n" for name, value in values.items())
+
+
+def install_hooks(directory: Path, site: SiteConfig, *, submit_lines: str = "auto") -> None:
+    """Write both hooks and their settings into a directory, each complete before it gets its name.
+
+    The settings come first: slurmctld reads a hook again as soon as its time stamp is newer.
+
+    Raises
+    ------
+    OSError
+        When the directory cannot be written.
+    """
+    texts = {SETTINGS: hook_settings(site, submit_lines=submit_lines)} | {name: hook_text(name) for name in HOOKS}
+    for name, text in texts.items():
+        draft = directory / f".{name}.{os.getpid()}"
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o644)
+        draft.replace(directory / name)

@@ -1,0 +1,433 @@
+-- cli_filter.lua of opsk: shows a person who submits a training job what to expect of it, and never stands in the way.
+--
+-- sbatch, salloc and srun run this as their user, before the request leaves the login node. It reads the batch script,
+-- asks the advisor on a local Unix socket, and prints the advice on stderr. When the advice depends on files that the
+-- script names (a model's config.json), the advisor names them and they are read here, with the user's own rights. All
+-- of it may last cli_deadline_ms; whatever goes wrong, the job is submitted as it came, and nothing is printed.
+-- Silent under --quiet, inside running jobs (SLURM_JOB_ID is set), with OPSK_ADVICE=off, and for scripts with #OPSK off.
+--
+-- Install: beside slurm.conf on the login nodes, with CliFilterPlugins=cli_filter/lua (configless Slurm sends it along).
+-- Settings: opsk-hooks.conf beside this file or in /etc/opsk, lines of name = value (`opsk_jobcheck.hooks` writes it).
+-- Beside a script of your own:  local ok, opsk = pcall(function()
+--                                 return assert(loadfile("/etc/slurm/opsk_cli_filter.lua"))("library") end)
+-- and in your slurm_cli_pre_submit:  if ok then opsk.pre_submit(options, offset) end
+-- Runs on Lua 5.1 to 5.4.
+
+-- >>> common to both hooks: change it in both files (a test compares them)
+local VERSION = 1
+local EMPTY_OBJECT = {}
+local MAX_SCRIPT = 1048576
+local MAX_SEARCHED = 262144
+local MAX_QUESTION = 1572864
+local MAX_ANSWER = 65536
+local TRAINING_WORDS = { "train", "torchrun", "torch.distributed", "megatron", "deepspeed", "accelerate", "nemo",
+  "nanotron", "axolotl", "llamafactory", "llama_factory", "composer", "finetune", "#opsk" }
+local SETTINGS = {
+  socket = "/run/opsk/advisor.sock", submit_deadline_ms = 20, cli_deadline_ms = 300, submit_lines = "auto",
+  gpus_implied = "no", breaker_failures = 3, breaker_pause_s = 5,
+}
+
+-- Settings lie beside this file, or in /etc/opsk: text that is read, never Lua that is run.
+local function read_settings()
+  local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+  local file = io.open(here .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
+  if not file then return end
+  local text = file:read(16384) or ""
+  file:close()
+  for name, value in text:gmatch("([%a_]+)[ \t]*=[ \t]*([^\r\n]-)[ \t]*[\r\n]") do
+    local known = SETTINGS[name]
+    if type(known) == "number" then
+      local number = tonumber(value)
+      if number and number > 0 and number <= 10000 then SETTINGS[name] = number end
+    elseif known and value ~= "" then
+      SETTINGS[name] = value
+    end
+  end
+end
+pcall(read_settings)
+
+local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r" }
+local function json_text(text)
+  return '"' .. text:gsub('[%c"\\]', function(byte)
+    return ESCAPES[byte] or string.format("\\u%04x", byte:byte())
+  end) .. '"'
+end
+
+-- Tables whose [1] is set, or that carry no key at all, are arrays. Lua 5.3 gives Slurm's numbers as floats.
+local function json(value)
+  local kind = type(value)
+  if kind == "string" then return json_text(value) end
+  if kind == "boolean" then return tostring(value) end
+  if kind == "number" then
+    if value ~= value or value == math.huge or value == -math.huge then return "null" end
+    return value == math.floor(value) and string.format("%.0f", value) or string.format("%.17g", value)
+  end
+  if kind ~= "table" then return "null" end
+  local parts = {}
+  if value[1] ~= nil or next(value) == nil and value ~= EMPTY_OBJECT then
+    for index = 1, #value do parts[index] = json(value[index]) end
+    return "[" .. table.concat(parts, ",") .. "]"
+  end
+  for name, entry in pairs(value) do parts[#parts + 1] = json_text(tostring(name)) .. ":" .. json(entry) end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+local function utf8_bytes(code)
+  if code < 128 then return string.char(code) end
+  if code < 2048 then return string.char(192 + math.floor(code / 64), 128 + code % 64) end
+  if code >= 55296 and code < 57344 then return "?" end
+  return string.char(224 + math.floor(code / 4096), 128 + math.floor(code / 64) % 64, 128 + code % 64)
+end
+
+local UNESCAPES = { b = " ", f = " ", n = "\n", r = "\r", t = "\t" }
+local read_value
+
+local function read_text(text, at)
+  local parts = {}
+  while true do
+    local plain, mark, after = text:match('^([^"\\]*)(["\\])()', at)
+    if not plain then error("text without end") end
+    parts[#parts + 1] = plain
+    if mark == '"' then return table.concat(parts), after end
+    local code = text:match("^u(%x%x%x%x)", after)
+    local sign = text:sub(after, after)
+    parts[#parts + 1] = code and utf8_bytes(tonumber(code, 16)) or UNESCAPES[sign] or sign
+    at = after + (code and 5 or 1)
+  end
+end
+
+local function read_list(text, at, depth, closing)
+  local found = {}
+  at = text:match("^%s*()", at)
+  if text:sub(at, at) == closing then return found, at + 1 end
+  while true do
+    local name = #found + 1
+    if closing == "}" then
+      name, at = read_text(text, text:match('^%s*"()', at) or error("no name"))
+      at = text:match("^%s*:()", at) or error("no colon")
+    end
+    found[name], at = read_value(text, at, depth + 1)
+    local mark, after = text:match("^%s*([,%]}])()", at)
+    if mark == closing then return found, after end
+    if mark ~= "," then error("no comma") end
+    at = after
+  end
+end
+
+read_value = function(text, at, depth)
+  if depth > 4 then error("nested too deeply") end
+  local sign, after = text:match("^%s*(.)()", at)
+  if sign == '"' then return read_text(text, after) end
+  if sign == "{" then return read_list(text, after, depth, "}") end
+  if sign == "[" then return read_list(text, after, depth, "]") end
+  local word, behind = text:match("^%s*([%w%.%+%-]+)()", at)
+  if not word then error("no value") end
+  if word == "null" then return false, behind end
+  if word == "true" or word == "false" then return word == "true", behind end
+  return tonumber(word) or error("no number"), behind
+end
+
+-- What may stand on a terminal or in a record: no control, no direction character, no more than `longest` bytes.
+local function harmless(text, longest)
+  text = text:gsub("%c", " "):gsub("\194[\128-\159]", "?"):gsub("\226\128[\139-\143\168-\174]", "?")
+  text = text:gsub("\226\129[\166-\169]", "?")
+  if #text <= longest then return text end
+  return (text:sub(1, longest):gsub("[\192-\255][\128-\191]*$", "")) .. "..."
+end
+
+-- A conversation with the advisor that as a whole never lasts longer than `seconds`.
+local function converse(seconds)
+  local found, unix = pcall(require, "socket.unix")
+  local has_clock, core = pcall(require, "socket.core")
+  if not found or not has_clock then return nil, "lua-socket is not installed" end
+  local clock = core.gettime
+  local started = clock()
+  local function left()
+    local gone = clock() - started
+    if gone < 0 or gone >= seconds then error("deadline", 0) end
+    return seconds - gone
+  end
+  local make = type(unix) == "table" and (unix.stream or unix.tcp) or unix
+  local peer = make()
+  if not peer then return nil, "no socket" end
+  local function check(done, why)
+    if not done then error(why or "closed", 0) end
+    return done
+  end
+  local talk = { left = left }
+  function talk.close() pcall(peer.close, peer) end
+  function talk.connect()
+    peer:settimeout(left(), "t")
+    check(peer:connect(SETTINGS.socket))
+  end
+  function talk.say(body)
+    local size = #body
+    if size > MAX_QUESTION then error("question too long", 0) end
+    local header = string.char(math.floor(size / 16777216), math.floor(size / 65536) % 256,
+      math.floor(size / 256) % 256, size % 256)
+    peer:settimeout(left(), "t")
+    check(peer:send(header .. body))
+  end
+  function talk.hear()
+    peer:settimeout(left(), "t")
+    local a, b, c, d = check(peer:receive(4)):byte(1, 4)
+    local size = ((a * 256 + b) * 256 + c) * 256 + d
+    if size < 2 or size > MAX_ANSWER then error("answer of wrong length", 0) end
+    peer:settimeout(left(), "t")
+    local body = check(peer:receive(size))
+    if body:find("[\128-\255]") then error("answer is not ASCII", 0) end
+    local answer = read_value(body, 1, 1)
+    if type(answer) ~= "table" or answer.v ~= VERSION then error("answer of another version", 0) end
+    if answer.status == "error" then error("refused: " .. harmless(tostring(answer.error), 200), 0) end
+    return answer
+  end
+  return talk
+end
+
+local function texts(list, most, longest)
+  local found = {}
+  for index = 1, math.min(type(list) == "table" and #list or 0, most) do
+    if type(list[index]) == "string" then found[#found + 1] = harmless(list[index], longest) end
+  end
+  return found
+end
+
+local function opted_out(text)
+  local at = text:find("#OPSK", 1, true)
+  while at do
+    local before = at == 1 and "\n" or text:sub(at - 1, at - 1)
+    if before == "\n" and text:match("^#OPSK[ \t]+off[ \t\r]*\n", at) or text:match("^#OPSK[ \t]+off[ \t\r]*$", at) then
+      return true
+    end
+    at = text:find("#OPSK", at + 5, true)
+  end
+  return false
+end
+
+local function looks_like_training(text)
+  local start = text:sub(1, MAX_SEARCHED):lower()
+  for _, word in ipairs(TRAINING_WORDS) do
+    if start:find(word, 1, true) then return true end
+  end
+  return false
+end
+-- <<< common to both hooks
+
+local MAX_FILES = 8
+local MAX_FILE = 262144
+local MAX_LINES = 16
+local MAX_VARIABLES = 256
+local SHELLS = { sh = true, bash = true, dash = true, zsh = true, ksh = true }
+
+local function quoted(path)
+  return "'" .. path:gsub("'", "'\\''") .. "'"
+end
+
+local function absolute(path, base)
+  path = path:gsub("^~/", (os.getenv("HOME") or "~") .. "/")
+  if path:sub(1, 1) == "/" then return path end
+  return (base or ".") .. "/" .. path
+end
+
+-- Opening a FIFO would wait for a writer, or rob the job of what it holds; Lua can only open. The shell's test asks
+-- the kernel for the type without opening.
+local function is_regular(path)
+  if path == "" or path:find("[%z\1-\31]") then return false end
+  local pipe = io.popen("test -f " .. quoted(absolute(path)) .. " && echo yes", "r")
+  if not pipe then return false end
+  local said = pipe:read(3)
+  pipe:close()
+  return said == "yes"
+end
+
+local function read_script(path)
+  if not is_regular(path) then return nil end
+  local file = io.open(path, "rb")
+  if not file then return nil end
+  local start = file:read(4) or ""
+  local text
+  if start ~= "\127ELF" then text = start .. (file:read(MAX_SCRIPT + 1 - #start) or "") end
+  file:close()
+  if not text or #text > MAX_SCRIPT or text:sub(1, 4096):find("\0", 1, true) then return nil end
+  return text
+end
+
+-- Files that a script names may lie on a file system that hangs: they are read by a child that is killed in time. It
+-- gets the paths as arguments, never as program text, and writes a length before each file.
+local READER = [[for f do if test -f "$f" && test -r "$f"; then n=$(wc -c <"$f"); ]]
+  .. [[if test "$n" -le ]] .. MAX_FILE .. [[; then echo "$n"; head -c "$n" <"$f"; else echo -; fi; else echo -; fi; done]]
+
+local function read_files(paths, base, seconds)
+  local asked, words = {}, {}
+  for index = 1, math.min(#paths, MAX_FILES) do
+    local path = paths[index]
+    if type(path) == "string" and #path > 0 and #path < 4096 and not path:find("[%z\1-\31]") then
+      asked[#asked + 1] = path
+      words[#words + 1] = quoted(absolute(path, base))
+    end
+  end
+  local files = {}
+  if #asked == 0 then return files end
+  local command = string.format("exec timeout -s KILL %.3f sh -c %s opsk %s </dev/null 2>/dev/null", seconds,
+    quoted(READER), table.concat(words, " "))
+  local pipe = io.popen(command, "r")
+  if not pipe then return files end
+  for _, path in ipairs(asked) do
+    local length = pipe:read("*l")
+    if not length then break end
+    local size = tonumber(length:match("^%s*(%d+)%s*$"))
+    if size and size > 0 then
+      local text = pipe:read(size)
+      if not text or #text < size then break end
+      files[path] = text
+    end
+  end
+  pipe:close()
+  return files
+end
+
+-- Only what the script mentions is sent, and nothing that is named like a secret.
+local function mentioned_variables(text)
+  local found, count = {}, 0
+  for name in text:gmatch("%$%{?([%a_][%w_]*)") do
+    local upper = name:upper()
+    local secret = upper:find("TOKEN", 1, true) or upper:find("SECRET", 1, true) or upper:find("PASS", 1, true)
+      or upper:find("KEY", 1, true) or upper:find("CREDENTIAL", 1, true) or upper:find("AUTH", 1, true)
+    local value = not secret and found[name] == nil and os.getenv(name)
+    if value and #value <= 4096 then
+      found[name] = value
+      count = count + 1
+      if count >= MAX_VARIABLES then break end
+    end
+  end
+  return found
+end
+
+local function asks_for_gpus(options_json)
+  return SETTINGS.gpus_implied == "yes" or options_json:find("gpu", 1, true)
+    or options_json:find('"exclusive"', 1, true)
+end
+
+local function is_set(value)
+  return value ~= nil and value ~= "" and value ~= "0" and value ~= "unset" and value ~= "invalid-context"
+end
+
+local function words_of(options)
+  local found, list = {}, options.argv
+  for index = 1, 4096 do
+    local word = list and list[index]
+    if type(word) ~= "string" then break end
+    found[index] = word
+  end
+  return found
+end
+
+-- Which of the words typed after srun or salloc is a script? `bash train.sh 8`, `./train.sh 8`; else none.
+local function script_among(argv)
+  local first = (argv[1] or ""):match("[^/]*$")
+  local at = 1
+  if SHELLS[first] then
+    at = 2
+    while argv[at] and argv[at]:find("^%-") and argv[at] ~= "-c" do at = at + 1 end
+    if not argv[at] or argv[at] == "-c" then return nil end
+  elseif not (argv[1] or ""):find("/", 1, true) and not first:find("%.%a*sh$") then
+    return nil
+  end
+  local text = read_script(argv[at])
+  if not text or (at == 1 and text:sub(1, 2) ~= "#!") then return nil end
+  local rest = {}
+  for index = at, #argv do rest[#rest + 1] = argv[index] end
+  return text, rest
+end
+
+local function what_is_submitted(options, command)
+  local argv = words_of(options)
+  if command ~= "sbatch" then
+    local text, rest = script_among(argv)
+    return text, rest or argv
+  end
+  if is_set(options.wrap) then
+    return "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" .. options.wrap .. "\n", {}
+  end
+  if not argv[1] then return nil, nil end
+  return read_script(argv[1]), argv
+end
+
+local function question(fields, files)
+  fields.files = files
+  local body = json(fields)
+  if #body <= MAX_QUESTION then return body end
+  fields.files = nil
+  return json(fields)
+end
+
+local function show(command, answer)
+  local out = {}
+  for _, line in ipairs(texts(answer.lines, MAX_LINES, 400)) do
+    out[#out + 1] = command .. ": opsk  " .. line .. "\n"
+  end
+  if #out == 0 then return false end
+  io.stderr:write(table.concat(out))
+  return true
+end
+
+local function wanted(answer)
+  return answer.status == "files" and type(answer.paths) == "table" and #answer.paths > 0
+end
+
+local function advise(talk, fields, command, base)
+  talk.connect()
+  talk.say(question(fields, nil))
+  local answer = talk.hear()
+  if wanted(answer) then
+    local files = read_files(answer.paths, base, math.max(0.01, talk.left() * 0.5))
+    talk.say(question(fields, next(files) and files or nil))
+    answer = talk.hear()
+  end
+  if answer.status == "advice" and show(command, answer) then
+    talk.say(json({ v = VERSION, kind = "shown" }))
+  end
+end
+
+local function pre_submit(options)
+  local command = options.type
+  if command ~= "sbatch" and command ~= "salloc" and command ~= "srun" then return end
+  if os.getenv("SLURM_JOB_ID") or os.getenv("OPSK_ADVICE") == "off" or is_set(options.quiet) then return end
+  local options_json = slurm.json_cli_options(options)
+  if type(options_json) ~= "string" or not asks_for_gpus(options_json) then return end
+  local script, argv = what_is_submitted(options, command)
+  if not argv or (not script and (command == "sbatch" or #argv == 0)) then return end
+  local text = script or table.concat(argv, " ")
+  if not looks_like_training(text) or opted_out(text) then return end
+  local talk = converse(SETTINGS.cli_deadline_ms / 1000)
+  if not talk then return end
+  local env = mentioned_variables(text)
+  local base = is_set(options.chdir) and options.chdir or nil
+  pcall(advise, talk, {
+    v = VERSION, kind = "advise", command = command, script = script, script_name = script and argv[1] or nil,
+    argv = argv, options_json = options_json, env = next(env) and env or EMPTY_OBJECT, cwd = base or os.getenv("PWD"),
+  }, command, base)
+  talk.close()
+end
+
+local opsk = {}
+function opsk.pre_submit(options)
+  pcall(pre_submit, options)
+  return slurm.SUCCESS
+end
+
+if (...) == "library" then return opsk end
+
+function slurm_cli_setup_defaults()
+  return slurm.SUCCESS
+end
+
+function slurm_cli_pre_submit(options, offset)
+  return opsk.pre_submit(options, offset)
+end
+
+function slurm_cli_post_submit()
+  return slurm.SUCCESS
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,182 @@
+"""What did a user ask of Slurm, as each hook and each release spells it?
+
+``cli_filter`` sees options by their long names and as text; ``job_submit`` sees fields of ``job_desc``, where "not
+given" is a large number and GPUs are written ``gres:gpu:8`` up to 23.02 and ``gres/gpu:8`` or ``gres/gpu=8`` later.
+Both end as one ``SlurmRequest``; what is not said, or said as a range, is ``None``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+
+from opsk_jobcheck.protocol import AdviseQuestion, SubmitQuestion
+from opsk_jobcheck.request import SlurmRequest
+
+NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
+"""``NO_VAL`` and ``INFINITE`` of slurm.h in 32, 16 and 64 bits."""
+MAX_COUNT = 1 << 24
+"""Larger counts are no cluster of this world but overflow or nonsense."""
+
+_GRES_PREFIX = re.compile(r"^gres[:/]", re.IGNORECASE)
+_SOCKETS = re.compile(r"\(S:[^)]*\)")
+_COUNT = re.compile(r"^([0-9]{1,9})([kKmM]?)$")
+_SUFFIX = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_UNSET = frozenset({"", "unset", "(null)", "n/a"})
+
+
+def gpus_of(text: object, *, bare: bool = False) -> tuple[int | None, str | None]:
+    """Return the GPU count and type that a TRES or GRES text asks for; both ``None`` when it asks for no GPU.
+
+    Parameters
+    ----------
+    text
+        ``gres:gpu:8``, ``gres/gpu:h100:8``, ``gpu``, ``cpu=4,gres/gpu=1``, ``gpu:a100:2,gpu:h100:2`` (4, no one type).
+    bare
+        The text is the value of ``--gpus`` and its kin, where ``gpu`` is left out: ``8``, ``h100:8``.
+    """
+    total: int | None = None
+    types: set[str | None] = set()
+    for part in _SOCKETS.sub("", str(text or "")).split(","):
+        words = _GRES_PREFIX.sub("", part.strip()).replace("=", ":").split(":")
+        if bare:
+            words = ["gpu", *words]
+        if words[0].lower() != "gpu":
+            continue
+        count, kind = _count_and_type(words[1:])
+        if count is None:
+            continue
+        total = (total or 0) + count
+        types.add(kind)
+    return total, types.pop() if len(types) == 1 else None
+
+
+def _count_and_type(words: list[str]) -> tuple[int | None, str | None]:
+    """Split what follows ``gpu``: nothing, a count, a type, or both."""
+    if not words:
+        return 1, None
+    last = _COUNT.match(words[-1])
+    kind = ":".join(words[:-1] if last else words).strip(": ").lower() or None
+    if last is None:
+        return (1, kind) if words[-1] and not words[-1][0].isdigit() else (None, None)
+    return int(last[1]) * _SUFFIX[last[2].lower()], kind
+
+
+def submit_request(question: SubmitQuestion) -> SlurmRequest:
+    """Return the request that ``job_submit`` saw; the environment is not known there."""
+    job = question.job
+    per_node, kind = gpus_of(job.get("tres_per_node") or job.get("gres"))
+    in_all, kind_in_all = gpus_of(job.get("tres_per_job"))
+    per_task, kind_per_task = gpus_of(job.get("tres_per_task"))
+    least, most = number(job.get("min_nodes")), number(job.get("max_nodes"))
+    return SlurmRequest(
+        nodes=least if most is None or most == least else None,
+        ntasks=number(job.get("num_tasks")),
+        ntasks_per_node=number(job.get("ntasks_per_node")),
+        gpus=in_all,
+        gpus_per_node=per_node,
+        gpus_per_task=per_task,
+        gpu_type=kind or kind_in_all or kind_per_task,
+        cpus_per_task=number(job.get("cpus_per_task")),
+        partition=words(job.get("partition")),
+        constraint=words(job.get("features")),
+        arguments=question.argv[1:],
+    )
+
+
+def advise_request(question: AdviseQuestion) -> SlurmRequest:
+    """Return the request that ``cli_filter`` saw, with the environment that the job will see."""
+    options = parse_options(question.options_json)
+    gres_count, gres_kind = gpus_of(options.get("gres"))
+    per_node, kind = gpus_of(options.get("gpus-per-node"), bare=True)
+    in_all, kind_in_all = gpus_of(options.get("gpus"), bare=True)
+    per_task, kind_per_task = gpus_of(options.get("gpus-per-task"), bare=True)
+    if per_task is None:
+        per_task, kind_per_task = gpus_of(options.get("tres-per-task"))
+    return SlurmRequest(
+        nodes=node_count(options.get("nodes")),
+        ntasks=number(options.get("ntasks")),
+        ntasks_per_node=number(options.get("ntasks-per-node")),
+        gpus=in_all,
+        gpus_per_node=per_node if per_node is not None else gres_count,
+        gpus_per_task=per_task,
+        gpu_type=kind or gres_kind or kind_in_all or kind_per_task,
+        cpus_per_task=number(options.get("cpus-per-task")),
+        partition=words(options.get("partition")),
+        constraint=words(options.get("constraint")),
+        arguments=question.argv[1:],
+        environment=job_environment(question.env, options.get("export", "")),
+    )
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """Return the options of ``json_cli_options`` that are set, as text; a broken document has none."""
+    try:
+        document = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    if isinstance(document.get("options"), dict):
+        document = document["options"]
+    return {
+        str(name).replace("_", "-"): str(value)
+        for name, value in document.items()
+        if isinstance(value, str | int | float) and str(value).strip().lower() not in _UNSET
+    }
+
+
+def job_environment(mentioned: Mapping[str, str], export: str) -> dict[str, str]:
+    """Return those of the mentioned variables that ``--export`` lets the job see, with the values that it sets.
+
+    Source: ``--export`` in sbatch(1): ``ALL`` (default), ``NONE``, ``NIL``, names and ``name=value``, comma separated.
+    """
+    parts = [part.strip() for part in export.split(",") if part.strip()] or ["ALL"]
+    given = dict(part.split("=", 1) for part in parts if "=" in part)
+    named = {part for part in parts if "=" not in part}
+    if "ALL" in {name.upper() for name in named}:
+        return {**mentioned, **given}
+    kept = {name: value for name, value in mentioned.items() if name in named or name.startswith("SLURM_")}
+    return {**kept, **given}
+
+
+def node_count(text: object) -> int | None:
+    """Return the number of nodes of ``--nodes``; a range or a list of several is no number."""
+    least, _, most = str(text or "").partition("-")
+    low = number(least)
+    return low if not most or number(most) == low else None
+
+
+def number(value: object) -> int | None:
+    """Return a positive whole number that was really given, else ``None``."""
+    try:
+        found = int(float(str(value)))
+    except (ValueError, OverflowError):
+        return None
+    return found if 0 < found < MAX_COUNT and found not in NOT_GIVEN else None
+
+
+def words(value: object) -> str | None:
+    """Return a text that was really given, else ``None``."""
+    text = "" if value is None else str(value)
+    return None if text.strip().lower() in _UNSET else text
+
+
+def command_text(command: str, argv: tuple[str, ...]) -> str:
+    """Return the script that stands for a command typed after ``srun`` or ``salloc``."""
+    line = shlex.join(argv)
+    return f"#!/bin/sh\n{'srun ' if command == 'srun' else ''}{line}\n"
+
+
+def contradicts(one: SlurmRequest, other: SlurmRequest) -> bool:
+    """Tell whether two requests cannot be the same submission: both state a size, and state it differently.
+
+    What only one of the two hooks can see (environment, defaults filled in by Slurm) is no contradiction.
+    """
+    names = ("nodes", "gpus", "gpus_per_node", "gpus_per_task", "gpu_type", "ntasks_per_node", "partition")
+    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
+    if any(first is not None and second is not None and first != second for first, second in pairs):
+        return True
+    return one.arguments != other.arguments

@@ -1,0 +1,139 @@
+"""Which advice has been given lately, and has its user seen it?
+
+``job_submit`` comes a few milliseconds after ``cli_filter`` with the same script: it gets what is stored here. Bounded
+in number and age; of a script only its hash is kept, and nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.requested import contradicts
+from opsk_jobcheck.thinking import Advised, Thought
+
+MAX_ENTRIES = 2048
+KEPT_S = 600.0
+SHOWN_FOR_S = 60.0
+"""How long a user who was shown advice counts as told: from ``cli_filter`` to ``job_submit`` of one submission."""
+INTERACTIVE_FOR_S = 15.0
+"""How long ``salloc`` and ``srun`` may take from ``cli_filter`` to ``job_submit``, which may not see their words."""
+
+
+def script_hash(text: str) -> str:
+    """Return the SHA-256 of a script, in hex; blank lines at its end do not count (``--wrap`` adds one)."""
+    return hashlib.sha256(text.rstrip("\n").encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def key_of(uid: int, thought: Thought) -> str:
+    """Return what makes a question the same question."""
+    packed = thought.packed() | {"uid": uid}
+    return hashlib.sha256(json.dumps(packed, sort_keys=True).encode("ascii")).hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class Stored:
+    """One piece of advice that was given; ``given_at`` and ``shown_at`` are readings of a monotonic clock [s]."""
+
+    uid: int
+    script: str
+    request: SlurmRequest
+    advised: Advised
+    given_at: float
+    interactive: bool = False
+    shown_at: float | None = None
+
+
+@dataclass(slots=True)
+class AdviceStore:
+    """The advice of the last minutes, found exactly or by user and script.
+
+    Parameters
+    ----------
+    clock
+        A monotonic clock [s].
+    """
+
+    clock: Callable[[], float]
+    max_entries: int = MAX_ENTRIES
+    kept_s: float = KEPT_S
+    _entries: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
+    _keys: dict[Hashable, list[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def exact(self, key: str) -> Stored | None:
+        """Return what was said about exactly this (see ``key_of``)."""
+        entry = self._entries.get(key)
+        if entry is not None and self.clock() - entry.given_at > self.kept_s:
+            self._forget(key)
+            return None
+        return entry
+
+    def alike(self, uid: int, thought: Thought) -> Stored | None:
+        """Return the latest advice on this user's script whose request does not contradict this one."""
+        for entry in self._latest((uid, script_hash(thought.text))):
+            if not contradicts(entry.request, thought.request):
+                return entry
+        return None
+
+    def just_typed(self, uid: int, request: SlurmRequest) -> Stored | None:
+        """Return the advice on what this user has just typed after ``salloc`` or ``srun``."""
+        asked = replace(request, arguments=())
+        for entry in self._latest(uid):
+            recent = self.clock() - (entry.shown_at or entry.given_at) <= INTERACTIVE_FOR_S
+            if entry.interactive and recent and not contradicts(replace(entry.request, arguments=()), asked):
+                return entry
+        return None
+
+    def put(self, key: str, uid: int, thought: Thought, advised: Advised, *, interactive: bool = False) -> Stored:
+        """Store one piece of advice, and forget the oldest when there are too many."""
+        self._forget(key)
+        entry = Stored(
+            uid=uid,
+            script=script_hash(thought.text),
+            request=replace(thought.request, environment=None),
+            advised=advised,
+            given_at=self.clock(),
+            interactive=interactive,
+        )
+        self._entries[key] = entry
+        for index in (entry.uid, (entry.uid, entry.script)):
+            self._keys.setdefault(index, []).append(key)
+        while len(self._entries) > self.max_entries:
+            self._forget(next(iter(self._entries)))
+        return entry
+
+    def shown(self, entry: Stored) -> None:
+        """Note that the user has just been shown this."""
+        entry.shown_at = self.clock()
+
+    def told(self, entry: Stored) -> bool:
+        """Tell whether the user has just been shown this."""
+        return entry.shown_at is not None and self.clock() - entry.shown_at <= SHOWN_FOR_S
+
+    def clear(self) -> None:
+        """Forget everything: what was said may no longer hold."""
+        self._entries.clear()
+        self._keys.clear()
+
+    def _latest(self, index: Hashable) -> list[Stored]:
+        """Return fresh entries that say something, the latest first."""
+        found = (self.exact(key) for key in reversed(tuple(self._keys.get(index, ()))))
+        return [entry for entry in found if entry is not None and not entry.advised.wanted]
+
+    def _forget(self, key: str) -> None:
+        """Remove an entry from everywhere."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        for index in (entry.uid, (entry.uid, entry.script)):
+            left = self._keys[index]
+            left.remove(key)
+            if not left:
+                del self._keys[index]

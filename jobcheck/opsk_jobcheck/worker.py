@@ -1,0 +1,87 @@
+"""How is advice computed without holding up anybody? In a process that can be killed; this is its inside.
+
+It reads thoughts from its standard input and writes what came of them to its standard output, each a frame of JSON as
+``protocol`` describes them. It ends when its input ends, so none outlives the advisor.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from opsk.config import SiteConfig
+from opsk.errors import OpskError
+from opsk.units import GIB
+from opsk_jobcheck.protocol import HEADER_BYTES, frame
+from opsk_jobcheck.thinking import Advised, SiteThinker, Thinker, Thought
+
+MAX_ADDRESS_SPACE_BYTES = 8 * GIB
+"""A script that makes the analysis grow beyond this kills only its own worker."""
+
+log = logging.getLogger(__name__)
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """Return the next frame's body, ``None`` at the end of the stream."""
+    header = stream.read(HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return None
+    body = stream.read(int.from_bytes(header, "big"))
+    return body if len(body) == int.from_bytes(header, "big") else None
+
+
+def run(make: Callable[[SiteConfig], Thinker]) -> None:
+    """Serve thoughts until the input ends; the first frame is the site configuration.
+
+    Parameters
+    ----------
+    make
+        Builds the thinker; an ``OpskError`` from it is told to the advisor, which refuses to start.
+    """
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
+    setup = read_frame(incoming)
+    if setup is None:
+        return
+    try:
+        thinker = make(SiteConfig.model_validate_json(setup))
+    except OpskError as error:
+        _send(outgoing, {"error": error.message, "hint": error.hint})
+        return
+    _send(outgoing, {"ready": True})
+    while (body := read_frame(incoming)) is not None:
+        _send(outgoing, _think(thinker, body))
+
+
+def _think(thinker: Thinker, body: bytes) -> dict[str, Any]:
+    """Return the packed advice, or what went wrong: the job must not suffer from our mistakes."""
+    try:
+        return {"advised": thinker.think(Thought.unpacked(json.loads(body))).packed()}
+    except Exception as error:
+        log.exception("no advice on a script")
+        return {"failed": type(error).__name__}
+
+
+def _send(stream: BinaryIO, document: dict[str, Any]) -> None:
+    """Write one frame."""
+    stream.write(frame(json.dumps(document).encode("ascii")))
+    stream.flush()
+
+
+def advised_of(document: dict[str, Any]) -> Advised | None:
+    """Return the advice in a worker's answer, ``None`` when there is none."""
+    return Advised.unpacked(document["advised"]) if "advised" in document else None
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")
+    run(SiteThinker)

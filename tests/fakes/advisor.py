@@ -1,0 +1,14 @@
+"""The real service around the stand-in for the analysis: ``advisor.py CONFIG.toml``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from opsk.config import load_site
+from opsk_jobcheck.service import serve
+
+if __name__ == "__main__":
+    config = Path(sys.argv[1])
+    thinker = (sys.executable, str(Path(__file__).with_name("thinker.py")))
+    serve(load_site(config), load=lambda: load_site(config), worker_command=thinker)

@@ -1,0 +1,63 @@
+"""A stand-in for the analysis: run as a script it is an advisor worker whose answer the script itself orders.
+
+``FAKE sleep 0.5``, ``FAKE crash``, ``FAKE raise``, ``FAKE want /a/b``, ``FAKE silent``, ``FAKE lines 3`` in the text
+say what happens; else the verdict is ``fits``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from opsk.config import SiteConfig
+from opsk.errors import ConfigError
+from opsk_jobcheck.thinking import Advised, Thought
+from opsk_jobcheck.worker import run
+
+
+class OrderedThinker:
+    """Does what the script orders, and counts the thoughts in a file where one is named."""
+
+    def __init__(self, site: SiteConfig) -> None:
+        if site.cluster == "missing":
+            raise ConfigError("missing: no such cluster", hint="name another")
+        self.cluster = site.cluster or "none"
+
+    def think(self, thought: Thought) -> Advised:
+        """Carry out the orders in the text."""
+        if os.environ.get("FAKE_COUNT"):
+            with Path(os.environ["FAKE_COUNT"]).open("a", encoding="ascii") as out:
+                out.write("x")
+        orders = [line.split()[1:] for line in thought.text.splitlines() if line.startswith("FAKE ")]
+        wanted: tuple[str, ...] = ()
+        lines = ["model headline", f"memory fits {thought.request.nodes} nodes on {self.cluster}"]
+        for order in orders:
+            match order:
+                case ["sleep", seconds]:
+                    time.sleep(float(seconds))
+                case ["print"]:
+                    print("a library's chatter")  # must not reach the advisor
+                case ["crash"]:
+                    os._exit(3)
+                case ["raise"]:
+                    raise ValueError("as ordered")
+                case ["want", *paths]:
+                    wanted = tuple(path for path in paths if path not in thought.files)
+                case ["silent"]:
+                    return Advised(silent=True)
+                case ["lines", count]:
+                    lines = [f"line {number} " + "x" * 3000 for number in range(int(count))]
+        if wanted and thought.may_want:
+            return Advised(wanted=wanted)
+        lines += [f"file {name} {len(text)}" for name, text in sorted(thought.files.items())]
+        return Advised(
+            verdict="fits",
+            lines=tuple(lines),
+            short_lines=tuple(f"short {line}"[:80] for line in lines[:2]),
+            comment="opsk:v1 verdict=fits",
+        )
+
+
+if __name__ == "__main__":
+    run(OrderedThinker)
