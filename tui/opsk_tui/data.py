@@ -1,0 +1,156 @@
+"""What does the screen know, since when, and what keeps it from knowing more?
+
+Slurm is asked in a thread of its own. While it does not answer the last answer stays on the screen, with its age and
+the reason; nobody is asked twice at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from opsk.errors import OpskError
+from opsk.slurm.client import SlurmClient
+from opsk.slurm.records import JobRecord
+from opsk.workload.advice_record import AdviceRecord
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job as Slurm tells it, and the advice that its record carries (``None``: nobody left any)."""
+
+    record: JobRecord
+    advice: AdviceRecord | None = None
+
+
+class JobSource(Protocol):
+    """Whatever can list jobs with their advice."""
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """Return pending and active jobs.
+
+        Raises
+        ------
+        OpskError
+            They cannot be had now; the message says why.
+        """
+        ...
+
+
+class SlurmJobs:
+    """Lists the jobs of a cluster.
+
+    Parameters
+    ----------
+    client
+        Where to ask; it has a deadline of its own.
+    """
+
+    def __init__(self, client: SlurmClient) -> None:
+        self._client = client
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """Return pending and active jobs."""
+        return tuple(JobView(record=job, advice=advice_of(job)) for job in self._client.jobs(details=True))
+
+
+def advice_of(job: JobRecord) -> AdviceRecord | None:
+    """Find the advice in a job's comments; the administrator's counts before the user's own, which anyone may write."""
+    for comment in (job.admin_comment, job.comment):
+        found = AdviceRecord.parse(comment or "")
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedState:
+    """What is known at one moment.
+
+    Parameters
+    ----------
+    jobs
+        The last answer; empty before the first one.
+    taken_at
+        When it came, by the feed's clock [s]; ``None`` before the first one.
+    problem, hint
+        Why the last question was not answered; empty when it was.
+    asking_since
+        When the question under way was asked; ``None`` when there is none.
+    """
+
+    jobs: tuple[JobView, ...] = ()
+    taken_at: float | None = None
+    problem: str = ""
+    hint: str = ""
+    asking_since: float | None = None
+
+
+class Feed:
+    """Keeps the last answer of a source.
+
+    Parameters
+    ----------
+    source
+        Whom to ask.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, source: JobSource, clock: Clock = time.monotonic) -> None:
+        self._source = source
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._state = FeedState()
+
+    @property
+    def state(self) -> FeedState:
+        """What is known now."""
+        with self._lock:
+            return self._state
+
+    def age_s(self) -> float | None:
+        """Return how old the last answer is [s]; ``None`` before the first one."""
+        taken_at = self.state.taken_at
+        return None if taken_at is None else self._clock() - taken_at
+
+    def refresh(self) -> FeedState:
+        """Ask now, wait for the answer, and return what is known then; do nothing when a question is under way."""
+        with self._lock:
+            if self._state.asking_since is not None:
+                return self._state
+            self._state = replace(self._state, asking_since=self._clock())
+        try:
+            jobs = self._source.jobs()
+        except OpskError as error:
+            return self._change(problem=error.message, hint=error.hint)
+        else:
+            return self._change(jobs=jobs, taken_at=self._clock(), problem="", hint="")
+        finally:
+            self._change(asking_since=None)
+
+    def refresh_in_background(self, done: Callable[[], object]) -> None:
+        """Ask in a thread that keeps nobody from leaving; ``done`` is called in that thread.
+
+        A question under way is left alone.
+        """
+        if self.state.asking_since is None:
+            threading.Thread(target=self._refresh_then, args=(done,), name="opsk-top-feed", daemon=True).start()
+
+    def _refresh_then(self, done: Callable[[], object]) -> None:
+        """Ask, then tell."""
+        try:
+            self.refresh()
+        finally:
+            done()
+
+    def _change(self, **changes: Any) -> FeedState:
+        """Change what is known, and return it with no question under way."""
+        with self._lock:
+            self._state = replace(self._state, **changes)
+            return replace(self._state, asking_since=None)

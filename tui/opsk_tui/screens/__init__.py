@@ -1,0 +1,1 @@
+"""The screens of ``opsk top``: one file a screen."""

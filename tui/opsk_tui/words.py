@@ -1,0 +1,112 @@
+"""How is one job told in full, and how are all jobs told in one line or as text?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+
+from rich.cells import cell_len, set_cell_size
+
+from opsk import units
+from opsk.cli.document import harmless
+from opsk.slurm.records import JobRecord
+from opsk_tui.columns import NOT_KNOWN, Column, percent, plan_words
+from opsk_tui.data import FeedState, JobView
+
+NO_JOBS = "No jobs are pending or running."
+NO_JOBS_HINT = "What opsk predicts for a job shows here as soon as one is submitted."
+_SHOWN_NODES = 64
+
+
+def headline(state: FeedState, shown: int | None = None) -> str:
+    """Return the jobs in one line: how many, in which state, on how many GPUs, how many of them with a prediction."""
+    if state.taken_at is None:
+        return "asking Slurm …"
+    running = [job for job in state.jobs if job.record.is_active]
+    pending = sum(job.record.state == "PENDING" for job in state.jobs)
+    advised = sum(job.advice is not None for job in state.jobs)
+    gpus = sum(job.record.gpus for job in running)
+    parts = [f"{len(running)} running on {gpus} GPUs", f"{pending} pending", f"{advised} with a prediction"]
+    if shown is not None and shown != len(state.jobs):
+        parts.insert(0, f"{shown} of {len(state.jobs)} shown")
+    return " · ".join(parts)
+
+
+def age_words(age_s: float | None) -> str:
+    """Return the age of the data, ``now`` below two seconds."""
+    if age_s is None:
+        return "no data yet"
+    return "now" if age_s < 2 else f"{units.format_duration(float(int(age_s)))} ago"
+
+
+def problem_words(state: FeedState, age_s: float | None) -> str:
+    """Return why Slurm was not heard, and how old what is shown is."""
+    old = "nothing to show yet" if age_s is None else f"what is shown is of {age_words(age_s)}"
+    hint = f" ({harmless(state.hint)})" if state.hint else ""
+    return f"Slurm does not answer: {harmless(state.problem)}{hint}; {old}"
+
+
+def advice_lines(job: JobView) -> list[tuple[str, str]]:
+    """Return the prediction as pairs of a name and a value; a hint when there is none."""
+    advice = job.advice
+    if advice is None:
+        return [("prediction", "none: the job's comment carries no advice of opsk")]
+    used = NOT_KNOWN if advice.mem_bytes is None else units.format_bytes(advice.mem_bytes)
+    if advice.capacity_bytes:
+        used += f" of {units.format_bytes(advice.capacity_bytes)} per GPU"
+    if advice.mem_ratio is not None:
+        used += f" ({percent(advice.mem_ratio)})"
+    lines = [
+        ("verdict", advice.verdict.value),
+        ("chance to fit", advice.fit if advice.fit is None else percent(advice.fit)),
+        ("memory", used),
+        ("step time", None if advice.step_s is None else units.format_duration(advice.step_s)),
+        ("tokens/s per GPU", advice.tokens_per_s_per_gpu),
+        ("TFLOP/s per GPU", advice.tflops),
+        ("MFU", advice.mfu if advice.mfu is None else percent(advice.mfu)),
+        ("plan", plan_words(advice)),
+        ("script hash", advice.hash),
+    ]
+    return [
+        (name, NOT_KNOWN if value is None else f"{value:g}" if isinstance(value, float) else value)
+        for name, value in lines
+    ]
+
+
+def record_lines(job: JobRecord) -> list[tuple[str, str]]:
+    """Return all that Slurm tells of a job as pairs of a name and a value, without what it does not tell."""
+    lines = []
+    for field in fields(job):
+        value = getattr(job, field.name)
+        if value not in (None, "", (), {}):
+            is_duration = field.name.endswith("_s")
+            shown = units.format_duration(float(value)) if is_duration else _shown(value)
+            lines.append((field.name.removesuffix("_s").replace("_", " "), harmless(shown)))
+    return lines
+
+
+def _shown(value: object) -> str:
+    """Return one value of a record as text."""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, tuple):
+        more = f" and {len(value) - _SHOWN_NODES} more" if len(value) > _SHOWN_NODES else ""
+        return ", ".join(map(str, value[:_SHOWN_NODES])) + more
+    return str(value)
+
+
+def text_table(jobs: Sequence[JobView], columns: Sequence[Column]) -> str:
+    """Return the jobs as lines of plain text, one a job, each column as wide as it needs."""
+    if not jobs:
+        return NO_JOBS
+    rows = [[column.title for column in columns], *([column.cell(job).text for column in columns] for job in jobs)]
+    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(columns))]
+    lines = []
+    for row in rows:
+        padded = [
+            " " * (width - cell_len(text)) + text if column.right else set_cell_size(text, width)
+            for text, width, column in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
