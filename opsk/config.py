@@ -63,14 +63,14 @@ def load_site(path: Path | None = None) -> SiteConfig:
     """
     named = path or (Path(os.environ["OPSK_CONFIG"]) if os.environ.get("OPSK_CONFIG") else None)
     chosen = named or DEFAULT_PATH
-    if named is None and not chosen.exists():
-        return SiteConfig()
     try:
         return SiteConfig.model_validate(tomllib.loads(chosen.read_text(encoding="utf-8")))
     except OSError as error:
+        if named is None and isinstance(error, FileNotFoundError):
+            return SiteConfig()
         raise ConfigError(f"{chosen}: {error.strerror}", hint="name another file in OPSK_CONFIG") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{chosen}: {error}") from error
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise ConfigError(f"{chosen}: {wrong}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{chosen}: {error}") from error

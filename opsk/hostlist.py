@@ -1,18 +1,27 @@
-"""Slurm host-range syntax (``n[0-3,7],login1``) to ordered node names and back, on top of ClusterShell's node sets."""
+"""How is a Slurm host list (``n[0-3,7],login1``) turned into node names, and node names into one that Slurm accepts?
+
+The grammar is Slurm's (slurm.conf(5), NodeName): ranges in brackets, leading zeros fix the width, several brackets make
+a product. Node groups and set operators of other tools mean nothing here.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from itertools import product
 
 from opsk.errors import InputError
 
 MAX_NODES = 200_000
 """More names than this are refused before they are built: ``n[0-999999999]`` in a script must not fill the memory."""
 
+MAX_NAME_LENGTH = 255
+"""Longest host name (RFC 1035); a longer part is refused before it is multiplied."""
+
 _ALLOWED = re.compile(r"[A-Za-z0-9._\-\[\],]*")
+_NAME = re.compile(r"[A-Za-z0-9._\-]+")
+_RANGE = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
+_TRAILING_NUMBER = re.compile(r"(.*?)(\d{0,15})$")
 
 
 def expand(text: str) -> tuple[str, ...]:
@@ -32,24 +41,39 @@ def expand(text: str) -> tuple[str, ...]:
         raise InputError(f"host list {text[:80]!r} has signs that no host list has", hint="write it as n[0-3],m1")
     names: dict[str, None] = {}
     for part in _split(text):
-        if _size(part) > MAX_NODES - len(names):
+        pieces = _pieces(part)
+        size = 1
+        for piece in pieces:
+            size *= sum(last - first + 1 for first, last, _ in piece) if isinstance(piece, list) else 1
+        if size > MAX_NODES - len(names):
             raise InputError(f"host list {text[:80]!r} names more than {MAX_NODES} nodes")
-        try:
-            names.update(dict.fromkeys(NodeSet(part)))
-        except NodeSetException as error:
-            raise InputError(f"host list {text[:80]!r}: {error}", hint="write it as n[0-3],m1") from error
+        names.update(dict.fromkeys(map("".join, product(*map(_texts, pieces)))))
     return tuple(names)
 
 
 def fold(names: Iterable[str]) -> str:
-    """Return the shortest Slurm host list for ``names``; sorted, each once.
+    """Return a short Slurm host list for ``names``; sorted, each once, brackets only at the end of a name.
+
+    Raises
+    ------
+    InputError
+        For a name that no node can have; it could break out of the command that the list is for.
 
     Examples
     --------
     >>> fold(["n2", "n0", "n1"])
     'n[0-2]'
+    >>> fold(["n09", "n10", "n1-ib"])
+    'n[09-10],n1-ib'
     """
-    return str(NodeSet.fromlist(list(names)))
+    numbers: dict[str, set[str]] = {}
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name[:80]!r} is no node name", hint="names have letters, digits, '.', '_' and '-'")
+        match = _TRAILING_NUMBER.match(name)
+        prefix, number = match.groups() if match else (name, "")
+        numbers.setdefault(prefix, set()).add(number)
+    return ",".join(part for prefix in sorted(numbers) for part in _folded(prefix, numbers[prefix]))
 
 
 def _split(text: str) -> list[str]:
@@ -68,15 +92,50 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _size(part: str) -> int:
-    """Return how many names one part of a host list stands for, without building them."""
-    total = 1
-    for inside in re.findall(r"\[([^\[\]]*)\]", part):
-        count = 0
-        for item in inside.split(","):
-            first, _, last = item.partition("-")
-            if not first.isdigit() or (last and not last.isdigit()):
-                raise InputError(f"host list part {part[:80]!r}: {item[:40]!r} is no range", hint="write it as n[0-3]")
-            count += max(int(last) - int(first) + 1, 0) if last else 1
-        total *= count
-    return total
+def _pieces(part: str) -> list[str | list[tuple[int, int, int]]]:
+    """Return the texts and, for each bracket, the ranges (first, last, width) that one part consists of."""
+    texts = re.split(r"\[([^\[\]]*)\]", part)
+    if sum(map(len, texts[::2])) > MAX_NAME_LENGTH:
+        raise InputError(f"host list part {part[:80]!r}...: longer than a host name can be")
+    return [_ranges(text, part) if index % 2 else text for index, text in enumerate(texts)]
+
+
+def _ranges(inside: str, part: str) -> list[tuple[int, int, int]]:
+    ranges = []
+    for item in inside.split(","):
+        match = _RANGE.fullmatch(item)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if match is None or last < first:
+            raise InputError(f"host list part {part[:80]!r}: {item[:40]!r} is no range", hint="write it as n[0-3]")
+        ranges.append((first, last, len(match[1])))
+    return ranges
+
+
+def _texts(piece: str | list[tuple[int, int, int]]) -> list[str]:
+    if isinstance(piece, str):
+        return [piece]
+    return [f"{number:0{width}d}" for first, last, width in piece for number in range(first, last + 1)]
+
+
+def _folded(prefix: str, numbers: set[str]) -> list[str]:
+    """Return the parts for one prefix: the bare name, then plain numbers, then those of each padded width."""
+    padded = {len(number) for number in numbers if len(number) > 1 and number.startswith("0")}
+    families: dict[int, list[int]] = {}
+    for number in numbers - {""}:
+        families.setdefault(len(number) if len(number) in padded else 0, []).append(int(number))
+    parts = [prefix] if "" in numbers else []
+    for width, members in sorted(families.items()):
+        runs: list[list[int]] = []
+        for member in sorted(members):
+            if runs and member == runs[-1][1] + 1:
+                runs[-1][1] = member
+            else:
+                runs.append([member, member])
+        texts = [_run_text(first, last, width) for first, last in runs]
+        inside = ",".join(texts)
+        parts.append(f"{prefix}{inside}" if len(texts) == 1 and "-" not in inside else f"{prefix}[{inside}]")
+    return parts
+
+
+def _run_text(first: int, last: int, width: int) -> str:
+    return f"{first:0{width}d}" if first == last else f"{first:0{width}d}-{last:0{width}d}"

@@ -6,6 +6,8 @@ in Gbit/s by the field, memory in GiB, rates in TFLOP/s: these functions stand a
 
 from __future__ import annotations
 
+import math
+
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
@@ -55,8 +57,16 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_duration(duration_s: float) -> str:
-    """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``."""
-    for limit, divisor, unit in ((1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
-        if duration_s < limit:
+    """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``, ``unknown``."""
+    if not math.isfinite(duration_s):
+        return "unknown"
+    # from 0.9995 s on, three digits of milliseconds would round to 1e+03
+    for limit, divisor, unit in (
+        (0.9995, 1e-3, "ms"),
+        (120.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172800.0, 3600.0, "h"),
+    ):
+        if abs(duration_s) < limit:
             return f"{duration_s / divisor:.3g} {unit}"
     return f"{duration_s / 86400:.1f} days"

@@ -5,33 +5,40 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
+import unicodedata
 from collections.abc import Mapping
+from datetime import date
 from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
 import click
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]")
+_ASCII = 0x7F
 
 
 def plain(value: Any) -> Any:
-    """Return ``value`` as dicts, lists, strings and numbers; NaN and infinity become ``None``."""
+    """Return ``value`` as dicts, lists, strings and numbers; sets are sorted, NaN and infinity become ``None``."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Enum):
-        return value.value
+        return plain(value.value)
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+        return {str(plain(key)): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
-    if hasattr(value, "item") and not isinstance(value, str | bytes):
-        return plain(value.item())
+    if isinstance(value, set | frozenset):
+        return sorted((plain(entry) for entry in value), key=lambda entry: (str(type(entry)), str(entry)))
+    if hasattr(value, "tolist"):  # a numpy array or scalar, without importing numpy for those who use none
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
     return value
 
 
@@ -41,9 +48,17 @@ def echo_json(document: Any) -> None:
 
 
 def harmless(text: str) -> str:
-    r"""Return hostile text with control and direction characters shown as ``\xNN``, safe for a terminal.
+    r"""Return hostile text with signs that cannot be seen shown as ``\xNN`` or ``\uNNNN``, safe for a terminal.
 
-    Tabs and new lines become spaces: one hostile value can never start a line of its own.
+    These are control characters, invisible and direction marks, lone surrogates, and what is not in Unicode.
+    New lines, tabs and other blanks become spaces: one hostile value can never start a line of its own.
     """
-    one_line = text.replace("\n", " ").replace("\t", " ")
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", one_line)
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _shown(sign) for sign in text)
+
+
+def _shown(sign: str) -> str:
+    if sign in "\n\t" or unicodedata.category(sign) == "Zs":
+        return " "
+    return sign.encode("ascii", "backslashreplace").decode() if ord(sign) > _ASCII else f"\\x{ord(sign):02x}"
