@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 import click
 
 from opsk import __version__
+from opsk.cli.document import harmless
 from opsk.errors import OpskError
 
 CORE_COMMANDS = {
@@ -68,9 +69,9 @@ def main() -> None:
         click.echo("opsk: interrupted", err=True)
         sys.exit(130)
     except OpskError as error:
-        click.echo(f"opsk: {error.message}", err=True)
+        click.echo(f"opsk: {harmless(error.message)}", err=True)
         if error.hint:
-            click.echo(f"opsk: hint: {error.hint}", err=True)
+            click.echo(f"opsk: hint: {harmless(error.hint)}", err=True)
         sys.exit(int(error.exit_status))
     except BrokenPipeError:
         sys.stderr.close()
