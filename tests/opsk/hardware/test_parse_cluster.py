@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,13 @@ def test_a_cluster_can_be_described_from_scratch() -> None:
     assert cluster.node.gpu == catalog.gpu("h100-sxm")
     assert cluster.node.nic.bytes_per_s == 300e9 / 8
     assert cluster.sources["nodes"] == "vega.toml"
+
+
+def test_the_example_of_the_documentation_is_read(root: Path) -> None:
+    text = (root / "docs/howto/add-a-gpu.md").read_text(encoding="utf-8")
+    example = text.split("```toml\n")[1].split("```")[0]
+    vega = catalog.parse_cluster(example, origin="add-a-gpu.md")
+    assert (vega.gpus, vega.node.nics, vega.node.gpu.tdp_w) == (192, 4, 500)  # 24 nodes of 8, as the page states
 
 
 def test_a_cluster_can_start_from_the_catalogue_and_state_what_differs() -> None:
