@@ -46,11 +46,12 @@ local function read_settings()
 end
 pcall(read_settings)
 
-local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r" }
+local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\" }
+for byte = 0, 127 do
+  if byte < 32 or byte == 127 then ESCAPES[string.char(byte)] = string.format("\\u%04x", byte) end
+end
 local function json_text(text)
-  return '"' .. text:gsub('[%c"\\]', function(byte)
-    return ESCAPES[byte] or string.format("\\u%04x", byte:byte())
-  end) .. '"'
+  return '"' .. text:gsub('[%c"\\]', ESCAPES) .. '"'
 end
 
 -- Tables whose [1] is set, or that carry no key at all, are arrays. Lua 5.3 gives Slurm's numbers as floats.
@@ -215,6 +216,8 @@ end
 
 local MAX_FILES = 8
 local MAX_FILE = 262144
+-- Together; encoding more would take a good part of the deadline.
+local MAX_FILES_TOTAL = 524288
 local MAX_LINES = 16
 local MAX_VARIABLES = 256
 local SHELLS = { sh = true, bash = true, dash = true, zsh = true, ksh = true }
@@ -266,7 +269,7 @@ local function read_files(paths, base, seconds)
       words[#words + 1] = quoted(absolute(path, base))
     end
   end
-  local files = {}
+  local files, total = {}, 0
   if #asked == 0 then return files end
   local command = string.format("exec timeout -s KILL %.3f sh -c %s opsk %s </dev/null 2>/dev/null", seconds,
     quoted(READER), table.concat(words, " "))
@@ -279,6 +282,8 @@ local function read_files(paths, base, seconds)
     if size and size > 0 then
       local text = pipe:read(size)
       if not text or #text < size then break end
+      total = total + size
+      if total > MAX_FILES_TOTAL then break end
       files[path] = text
     end
   end

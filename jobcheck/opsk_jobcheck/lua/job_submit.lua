@@ -46,11 +46,12 @@ local function read_settings()
 end
 pcall(read_settings)
 
-local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r" }
+local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\" }
+for byte = 0, 127 do
+  if byte < 32 or byte == 127 then ESCAPES[string.char(byte)] = string.format("\\u%04x", byte) end
+end
 local function json_text(text)
-  return '"' .. text:gsub('[%c"\\]', function(byte)
-    return ESCAPES[byte] or string.format("\\u%04x", byte:byte())
-  end) .. '"'
+  return '"' .. text:gsub('[%c"\\]', ESCAPES) .. '"'
 end
 
 -- Tables whose [1] is set, or that carry no key at all, are arrays. Lua 5.3 gives Slurm's numbers as floats.
@@ -214,6 +215,8 @@ end
 -- <<< common to both hooks
 
 local MAX_COMMENT = 1024
+-- Longer than any launch script; what is searched and encoded here is paid for by every submission that waits.
+local MAX_ASKED = 262144
 local MAX_LINES = 2
 local JOB_FIELDS = { "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node", "cpus_per_task", "tres_per_node",
   "tres_per_job", "tres_per_task", "tres_per_socket", "gres", "shared", "partition", "features", "account", "qos" }
@@ -269,7 +272,7 @@ end
 
 -- An interactive request may carry no words at all (22.05 shows none of salloc and srun): the advisor may know it.
 local function worth_a_question(script, words)
-  if script then return #script <= MAX_SCRIPT and looks_like_training(script) and not opted_out(script) end
+  if script then return #script <= MAX_ASKED and looks_like_training(script) and not opted_out(script) end
   return words == "" or looks_like_training(words)
 end
 
