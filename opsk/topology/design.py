@@ -1,4 +1,4 @@
-"""What would a fabric of this shape look like? Rail-optimised fabrics of any size, for the lab, tests and benchmarks."""
+"""What would a fabric of this shape look like? Rail-optimised fabrics for the lab, tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -63,7 +63,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """A subnet as cabled; guids are keys, ``cables`` holds each cable once, those to SHARP nodes and loops too."""
+    """A subnet as cabled; guids are keys, ``cables`` holds each cable once, those to SHARP nodes and loops too.
+
+    ``routers`` are InfiniBand routers (``Rt``): ends of cables, but no channel adapters.
+    """
 
     switches: Mapping[str, Switch]
     hcas: Mapping[str, Hca]
@@ -72,3 +75,4 @@ class Fabric:
     source: str = ""
     generated: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
+    routers: Mapping[str, Hca] = field(default_factory=dict)

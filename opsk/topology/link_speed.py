@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from opsk.units import gbit_per_s
 
@@ -32,6 +33,7 @@ _RANK = {word: position for position, word in enumerate(LANE_GBIT_PER_S)}
 _WIDTH_AND_SPEED = re.compile(r"(\d{1,2})[xX]\s*([A-Z]+\d*)\b")
 
 
+@cache
 def link_bytes_per_s(width: int, speed: str) -> float:
     """Return the data rate of ``width`` lanes of ``speed``, one direction [bytes/s]; 0 for a word not known.
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
-from opsk.topology.fabric import Fault
+from opsk.topology.cabling import Cabling, read_cabling
+from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.faults import cabling_faults
+from opsk.topology.graph import LeafDistances
+from opsk.topology.hosts import Host
+from opsk.topology.leaf import Attachment, Leaf
+from opsk.topology.numbering import Numbering, number_rails
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
-    """A switch with HCAs: its ``rail`` (index from 0, ``None`` when its HCAs follow no rail) and ``unit``.
-
-    ``unit`` is the index of the scalable unit: the group of nodes that share one leaf a rail.
-    """
-
-    guid: str
-    description: str
-    rail: int | None
-    unit: int | None
-    nodes: tuple[str, ...]
-    hca_links: int
-    uplinks: int
-    role: str = "compute"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """One HCA of a node: ``device``, its ``guid``, the ``leaf`` guid it is cabled to, the ``rail`` of that leaf."""
-
-    node: str
-    device: str
-    guid: str
-    leaf: str
-    rail: int | None
-    bytes_per_s: float
+__all__ = ["Attachment", "Leaf", "Rails", "find_rails"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +22,8 @@ class Rails:
 
     ``attachments`` maps a node to its HCAs on the compute fabric in device order (the order in which GPUs use them).
     ``leaf_distance`` maps an ordered pair of leaf guids to the number of switch-to-switch cables between them
-    (0 for the same leaf, 2 through one spine).
+    (0 for the same leaf, 2 through one spine). ``units`` holds the compute nodes of each scalable unit; ``host_roles``
+    tells ``compute``, ``storage`` or ``management`` for every host on the fabric.
     """
 
     leaves: Mapping[str, Leaf]
@@ -51,3 +31,67 @@ class Rails:
     leaf_distance: Mapping[tuple[str, str], int]
     rail_count: int
     faults: tuple[Fault, ...] = ()
+    units: tuple[tuple[str, ...], ...] = ()
+    host_roles: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) -> Rails:
+    """Find units, rails, leaf roles and faults of the cabling.
+
+    Leaves that share their nodes form a unit. Within it, a leaf carries the rail of the HCA position that most of its
+    nodes have there; positions that most nodes have on one common leaf are one rail. Names of leaves play no part.
+
+    Parameters
+    ----------
+    compute_nodes
+        The site's compute nodes, when known; else they are told apart by cabling and name (``opsk.topology.hosts``).
+    """
+    cabling = read_cabling(fabric, compute_nodes)
+    numbering = number_rails(cabling)
+    leaves = {guid: _leaf(cabling, numbering, guid) for guid in sorted(cabling.by_leaf)}
+    return Rails(
+        leaves=leaves,
+        attachments={host.name: _attachments(cabling, numbering, host) for host in cabling.compute},
+        leaf_distance=LeafDistances(cabling.neighbours, leaves),
+        rail_count=numbering.rail_count,
+        faults=cabling_faults(cabling, numbering, leaves),
+        units=tuple(unit.nodes for unit in cabling.units),
+        host_roles={name: host.role for name, host in cabling.hosts.items()},
+    )
+
+
+def _leaf(cabling: Cabling, numbering: Numbering, guid: str) -> Leaf:
+    """Return what is known of one leaf."""
+    links = cabling.by_leaf[guid]
+    hcas = cabling.fabric.hcas
+    uplinks = cabling.uplinks(guid)
+    carried = numbering.carries.get(guid, ())
+    return Leaf(
+        guid=guid,
+        description=cabling.fabric.switches[guid].description,
+        rail=carried[0] if carried else None,
+        unit=cabling.unit_of.get(guid),
+        nodes=tuple(sorted({node for link in links if (node := hcas[link.hca].node) is not None})),
+        hca_links=len(links),
+        uplinks=sum(uplinks.values()),
+        role=cabling.roles[guid],
+        carries=carried,
+        down_bytes_per_s=sum(link.cable.bytes_per_s for link in links),
+        up_bytes_per_s=cabling.up_bytes_per_s.get(guid, 0.0),
+        off_tier=guid in cabling.off_tier,
+    )
+
+
+def _attachments(cabling: Cabling, numbering: Numbering, host: Host) -> tuple[Attachment, ...]:
+    """Return the ports of a node on the compute fabric, in device order."""
+    return tuple(
+        Attachment(
+            node=host.name,
+            device=port.device,
+            guid=port.guid,
+            leaf=port.switch,
+            rail=numbering.rail_at(host.name, index, port.switch),
+            bytes_per_s=port.bytes_per_s,
+        )
+        for index, port in enumerate(host.ports)
+    )

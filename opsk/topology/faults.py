@@ -1,0 +1,24 @@
+"""What is wrong with the cabling? Each finding says where, on what evidence, and what it costs a job there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opsk.topology.cabling import Cabling
+from opsk.topology.fabric import Fault
+from opsk.topology.host_faults import host_faults
+from opsk.topology.leaf import Leaf
+from opsk.topology.link_faults import link_faults
+from opsk.topology.numbering import Numbering
+from opsk.topology.rail_faults import rail_faults
+from opsk.topology.uplink_faults import uplink_faults
+
+
+def cabling_faults(cabling: Cabling, numbering: Numbering, leaves: Mapping[str, Leaf]) -> tuple[Fault, ...]:
+    """Return all findings: rails first, then hosts, leaves, links."""
+    return (
+        *rail_faults(cabling, numbering),
+        *host_faults(cabling),
+        *uplink_faults(cabling, leaves),
+        *link_faults(cabling),
+    )

@@ -1,0 +1,92 @@
+"""Which hosts are named or cabled in a way that no scheduler can use: unnamed HCAs, shared names, hosts on spines?"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from opsk.topology.cabling import Cabling
+from opsk.topology.fabric import Fault
+from opsk.topology.graph import HcaLink
+
+_FEW_NAMED = 4
+_ODD_SHARE = 0.1
+"""HCAs with two cables are odd where fewer than this share of all HCAs has them."""
+
+
+def host_faults(cabling: Cabling) -> Iterator[Fault]:
+    """Yield hosts off-tier, names that stand for several machines, HCAs without host name, odd second cables."""
+    yield from _off_tier(cabling)
+    yield from _shared_names(cabling)
+    yield from _unnamed(cabling)
+    yield from _two_cables(cabling)
+
+
+def _off_tier(cabling: Cabling) -> Iterator[Fault]:
+    for guid in sorted(cabling.off_tier):
+        links = cabling.by_leaf[guid]
+        below = [other for other in cabling.neighbours[guid] if cabling.tier.get(other) == 0]
+        cables = sum(cabling.neighbours[guid][other] for other in below)
+        yield Fault(
+            kind="host_off_tier",
+            where=f"{_hosts(cabling, links)} on {cabling.name(guid)}",
+            evidence=f"HCA links: {len(links)}, on a switch with {cables} cables to {len(below)} leaves: "
+            "a spine or director chip, not a leaf",
+            cost="takes spine ports, and counts as a leaf in tools that go by HCAs alone, which shifts the tiers",
+        )
+
+
+def _shared_names(cabling: Cabling) -> Iterator[Fault]:
+    for host in cabling.hosts.values():
+        if host.generic:
+            yield Fault(
+                kind="generic_host_name",
+                where=host.name,
+                evidence=f"{len(host.ports)} HCAs carry the installer's name {host.name}: it may be several machines",
+                cost="no job can be placed on it by name",
+            )
+        elif host.twice:
+            again = sorted(device for device, count in Counter(port.device for port in host.ports).items() if count > 1)
+            yield Fault(
+                kind="duplicate_host_name",
+                where=host.name,
+                evidence=f"{', '.join(again[:_FEW_NAMED])} appear more than once: one name for several machines",
+                cost="its rails cannot be told",
+            )
+
+
+def _unnamed(cabling: Cabling) -> Iterator[Fault]:
+    for guid, links in sorted(cabling.by_leaf.items()):
+        unnamed = [link for link in links if cabling.fabric.hcas[link.hca].node is None]
+        if unnamed:
+            ports = ", ".join(str(port) for port in sorted(link.switch_port for link in unnamed))
+            yield Fault(
+                kind="unnamed_hca",
+                where=f"{cabling.name(guid)} port {ports}",
+                evidence=f"factory description on {len(unnamed)} of {len(links)} HCAs "
+                f"({cabling.fabric.hcas[unnamed[0].hca].description or 'empty'!r}): their host is not known",
+                cost="their nodes cannot be placed; set the node description (rdma-ndd)",
+            )
+
+
+def _two_cables(cabling: Cabling) -> Iterator[Fault]:
+    cables: defaultdict[str, list[HcaLink]] = defaultdict(list)
+    for link in cabling.links:
+        cables[link.hca].append(link)
+    odd = {hca: links for hca, links in cables.items() if len(links) > 1}
+    if len(odd) >= _ODD_SHARE * len(cables) and len(cables) > _FEW_NAMED:
+        return
+    for hca, links in sorted(odd.items()):
+        where = " and ".join(f"{cabling.name(link.switch)} port {link.switch_port}" for link in links)
+        yield Fault(
+            kind="two_cables_on_one_hca",
+            where=cabling.fabric.hcas[hca].description or hca,
+            evidence=f"one HCA has {len(links)} cables: {where}",
+            cost="both share the HCA's PCIe slot",
+        )
+
+
+def _hosts(cabling: Cabling, links: tuple[HcaLink, ...]) -> str:
+    names = sorted({cabling.fabric.hcas[link.hca].node or "an unnamed host" for link in links})
+    more = f" and {len(names) - _FEW_NAMED} more" if len(names) > _FEW_NAMED else ""
+    return ", ".join(names[:_FEW_NAMED]) + more

@@ -1,0 +1,70 @@
+"""Which leaves serve the same nodes? Scalable units, found by how many nodes each two leaves share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from opsk.topology.hosts import Host, natural
+
+_SHARED_BY_SMALLER = 0.5
+_SHARED_BY_LARGER = 0.25
+"""Two leaves are of one unit when they share at least these parts of the nodes of the one with fewer, and with more:
+a single stray cable joins no units, and a leaf that all units share (storage) does not join them either."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A scalable unit: leaf guids, and the nodes with most of their ports there, in natural order."""
+
+    leaves: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Unit, ...]:
+    """Return the units of compute ``hosts``, in the natural order of their first nodes.
+
+    Parameters
+    ----------
+    leaf_names
+        Guid to description of the leaves that count; ports on other switches are left out.
+    """
+    on_leaf: Counter[str] = Counter()
+    shared: Counter[tuple[str, str]] = Counter()
+    for host in hosts:
+        used = sorted({port.switch for port in host.ports if port.switch in leaf_names})
+        on_leaf.update(used)
+        shared.update(combinations(used, 2))
+    groups = _groups(on_leaf, shared)
+    nodes: dict[str, list[str]] = {group: [] for group in set(groups.values())}
+    for host in hosts:
+        votes = Counter(groups[port.switch] for port in host.ports if port.switch in groups)
+        if votes:
+            nodes[min(votes, key=lambda group: (-votes[group], group))].append(host.name)
+    units = []
+    for group, names in nodes.items():
+        members = sorted((leaf for leaf in groups if groups[leaf] == group), key=lambda g: (natural(leaf_names[g]), g))
+        units.append(Unit(leaves=tuple(members), nodes=tuple(sorted(names, key=natural))))
+    return tuple(
+        sorted(units, key=lambda unit: (not unit.nodes, [natural(name) for name in unit.nodes[:1]], unit.leaves))
+    )
+
+
+def _groups(on_leaf: Mapping[str, int], shared: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    """Return for each leaf the name of its group: the least leaf that it is joined with."""
+    root = {leaf: leaf for leaf in on_leaf}
+
+    def find(leaf: str) -> str:
+        while root[leaf] != leaf:
+            root[leaf] = root[root[leaf]]
+            leaf = root[leaf]
+        return leaf
+
+    for (one, other), count in shared.items():
+        fewer, more = sorted((on_leaf[one], on_leaf[other]))
+        if count >= _SHARED_BY_SMALLER * fewer and count >= _SHARED_BY_LARGER * more:
+            low, high = sorted((find(one), find(other)))
+            root[high] = low
+    return {leaf: find(leaf) for leaf in root}
