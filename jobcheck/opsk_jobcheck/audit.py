@@ -7,9 +7,11 @@ loses lines (and says how many), never answers.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -31,6 +33,7 @@ class AuditLog:
         self._path = path
         self._queue: queue.Queue[dict[str, Any] | str] = queue.Queue(MAX_QUEUED)
         self._lost = 0
+        self._complained = False
         self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
         self._thread.start()
 
@@ -60,12 +63,14 @@ class AuditLog:
         if self._path is None:
             return sys.stderr
         try:
-            stream = self._path.open("a", encoding="ascii", buffering=1)
-            self._path.chmod(0o640)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            sys.stderr.write(f"opsk advisor: no audit log: {self._path}: {error.strerror}\n")
+            if not self._complained:
+                sys.stderr.write(f"opsk advisor: no audit log: {self._path}: {error.strerror}\n")
+            self._complained = True
             return None
-        return stream
+        self._complained = False
+        return os.fdopen(descriptor, "a", encoding="ascii", buffering=1)
 
     def _write_all(self) -> None:
         """Write until told to stop; runs in the thread."""
@@ -100,7 +105,5 @@ class AuditLog:
         """Close a file of ours."""
         if stream is None or stream is sys.stderr:
             return
-        try:
+        with suppress(OSError):
             stream.close()
-        except OSError:
-            self._lost += 1

@@ -166,7 +166,7 @@ def parse_question(body: bytes) -> Question:
         return _QUESTION.validate_python(_bounded(document))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part)[:40] for part in first["loc"][:3])
+        where = ascii(".".join(str(part)[:40] for part in first["loc"][:3])).strip("'\"")
         raise ProtocolError(f"{where or 'kind'}: {first['type']}") from error
 
 

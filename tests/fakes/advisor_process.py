@@ -130,9 +130,9 @@ def config_text(directory: Path, *, cluster: str = "lab", submit_s: float = 0.4,
     )
 
 
-def start_advisor(directory: Path, **config: Any) -> RunningAdvisor:
-    """Start an advisor and wait until it answers."""
-    (directory / "opsk.toml").write_text(config_text(directory, **config))
+def start_advisor(directory: Path, *, text: str | None = None) -> RunningAdvisor:
+    """Start an advisor and wait until it listens."""
+    (directory / "opsk.toml").write_text(text or config_text(directory))
     environ = {**os.environ, "FAKE_COUNT": str(directory / "thoughts")}
     process = subprocess.Popen([sys.executable, str(FAKE_ADVISOR), str(directory / "opsk.toml")], env=environ)
     advisor = RunningAdvisor(directory, process)

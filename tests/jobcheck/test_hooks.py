@@ -1,0 +1,32 @@
+"""Are the hooks installed whole, with the site's own settings?"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from opsk.config import AdvisorConfig, SiteConfig
+from opsk_jobcheck.hooks import HOOKS, SETTINGS, hook_settings, install_hooks
+
+SITE = SiteConfig(advisor=AdvisorConfig(socket=Path("/run/x/a.sock"), submit_deadline_s=0.015, cli_deadline_s=0.5))
+
+
+def test_settings_carry_the_sites_socket_and_deadlines() -> None:
+    lines = hook_settings(SITE, gpus_implied=True).splitlines()
+    assert "socket = /run/x/a.sock" in lines
+    assert "submit_deadline_ms = 15" in lines
+    assert "cli_deadline_ms = 500" in lines
+    assert "gpus_implied = yes" in lines
+
+
+def test_everything_is_installed_readable_for_all(tmp_path: Path) -> None:
+    install_hooks(tmp_path, SITE)
+    install_hooks(tmp_path, SITE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*HOOKS, SETTINGS))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o644}
+
+
+def test_a_hook_is_newer_than_its_settings(tmp_path: Path) -> None:
+    """slurmctld reads a hook again when its time stamp is newer; it must then find the new settings."""
+    install_hooks(tmp_path, SITE)
+    assert (tmp_path / HOOKS[0]).stat().st_mtime_ns >= (tmp_path / SETTINGS).stat().st_mtime_ns

@@ -1,0 +1,177 @@
+"""Is a request read the same however a hook and a release spell it?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsk_jobcheck.protocol import AdviseQuestion, SubmitQuestion
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.requested import (
+    advise_request,
+    command_text,
+    contradicts,
+    gpus_of,
+    job_environment,
+    node_count,
+    number,
+    parse_options,
+    submit_request,
+)
+
+NO_VAL = 4294967294
+
+
+def submitted(**job: Any) -> SlurmRequest:
+    return submit_request(SubmitQuestion(kind="submit", uid=1, argv=("train.sh", "8"), job=job))
+
+
+def typed(argv: tuple[str, ...] = ("train.sh",), env: dict[str, str] | None = None, **options: str) -> SlurmRequest:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return advise_request(AdviseQuestion(kind="advise", argv=argv, options_json=json.dumps(named), env=env or {}))
+
+
+# Spellings measured on 22.05 (colon) and 24.11 to 26.05 (slash), for --gres, --gpus-per-node, --gpus, --gpus-per-task.
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gres:gpu:8", (8, None)),
+        ("gres/gpu:8", (8, None)),
+        ("gres:gpu:h100:8", (8, "h100")),
+        ("gres/gpu:h100:8", (8, "h100")),
+        ("gres/gpu=1", (1, None)),
+        ("gres/gpu:h100=8", (8, "h100")),
+        ("gpu:8", (8, None)),
+        ("gpu:A100:4", (4, "a100")),
+        ("gpu", (1, None)),
+        ("gpu:h100", (1, "h100")),
+        ("cpu=4,gres/gpu=2", (2, None)),
+        ("gres/nic:2,gres/gpu:h100:8(S:0-1)", (8, "h100")),
+        ("gres/gpu:a100:2,gres/gpu:h100:2", (4, None)),
+        ("gpu:0", (0, None)),
+        ("gres/gpu_mem:80", (None, None)),
+        ("gres/shard:4", (None, None)),
+        ("nic:1", (None, None)),
+        ("", (None, None)),
+        (None, (None, None)),
+        ("gpu:9x", (None, None)),
+    ],
+)
+def test_gpus_of_a_tres_text(text: str | None, expected: tuple[int | None, str | None]) -> None:
+    assert gpus_of(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("8", (8, None)), ("h100:8", (8, "h100")), ("h100", (1, "h100"))])
+def test_gpus_of_an_option(text: str, expected: tuple[int | None, str | None]) -> None:
+    assert gpus_of(text, bare=True) == expected
+
+
+@given(st.text())
+def test_any_text_asks_for_some_gpus_or_none(text: str) -> None:
+    count, _ = gpus_of(text)
+    assert count is None or count >= 0
+
+
+def test_both_hooks_see_the_same_request() -> None:
+    """``sbatch -N 2 --gpus-per-node=h100:8 --ntasks-per-node=8 -p gpu -C ib train.sh 8``."""
+    from_options = typed(
+        ("train.sh", "8"), nodes="2", gpus_per_node="h100:8", ntasks_per_node="8", partition="gpu", constraint="ib"
+    )
+    from_job = submitted(
+        min_nodes=2,
+        max_nodes=2,
+        num_tasks=NO_VAL,
+        ntasks_per_node=8,
+        cpus_per_task=65534,
+        tres_per_node="gres/gpu:h100:8",
+        gres="gres/gpu:h100:8",
+        partition="gpu",
+        features="ib",
+    )
+    expected = SlurmRequest(
+        nodes=2,
+        gpus_per_node=8,
+        gpu_type="h100",
+        ntasks_per_node=8,
+        partition="gpu",
+        constraint="ib",
+        arguments=("8",),
+    )
+    assert from_job == expected
+    assert not contradicts(from_options, from_job)
+
+
+def test_unset_fields_are_not_asked_for() -> None:
+    job = {"min_nodes": NO_VAL, "max_nodes": NO_VAL, "num_tasks": NO_VAL, "ntasks_per_node": 65534, "shared": 65534}
+    assert submitted(**job) == SlurmRequest(arguments=("8",))
+
+
+def test_gpus_per_job_and_per_task_are_kept_apart() -> None:
+    assert submitted(tres_per_job="gres:gpu:16").gpus == 16
+    assert submitted(tres_per_task="cpu=4,gres/gpu=1").gpus_per_task == 1
+    assert typed(gpus="16").gpus == 16
+    assert typed(gpus_per_task="1").gpus_per_task == 1
+    assert typed(tres_per_task="gres/gpu:2").gpus_per_task == 2
+
+
+def test_gres_of_an_option_is_per_node() -> None:
+    """``--gres=gpu:h100:8`` shows as ``gres:gpu:h100:8`` in 22.05's list of options."""
+    assert typed(gres="gres:gpu:h100:8").gpus_per_node == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8", 8), ("2-4", None), ("4-4", 4), ("", None), ("2,4", None), ("x", None)]
+)
+def test_a_range_of_nodes_is_no_number(text: str, expected: int | None) -> None:
+    assert node_count(text) == expected
+
+
+def test_a_range_of_nodes_of_a_job_is_no_number() -> None:
+    assert submitted(min_nodes=2, max_nodes=4).nodes is None
+
+
+@pytest.mark.parametrize("value", [NO_VAL, 65534, 0, -1, None, "", "nan", "inf", 1e300, [], "0x10", "x"])
+def test_what_is_no_count_is_not_given(value: object) -> None:
+    assert number(value) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "null", '{"options":7}', "[" * 100_000, '{"nodes":{}}', '{"nodes":"unset"}']
+)
+def test_broken_options_are_none(text: str) -> None:
+    found = parse_options(text)
+    assert "nodes" not in found
+
+
+def test_the_script_of_a_typed_command_quotes_its_words() -> None:
+    assert command_text("srun", ("torchrun", "a b", "$(x)")) == "#!/bin/sh\nsrun torchrun 'a b' '$(x)'\n"
+    assert command_text("salloc", ("bash", "-c", "x")) == "#!/bin/sh\nbash -c x\n"
+
+
+# sbatch(1), --export: ALL is the default, NONE and NIL give nothing, names pick, name=value sets.
+@pytest.mark.parametrize(
+    ("export", "expected"),
+    [
+        ("", {"A": "1", "B": "2"}),
+        ("ALL", {"A": "1", "B": "2"}),
+        ("NONE", {}),
+        ("NIL", {}),
+        ("A", {"A": "1"}),
+        ("A,C=3", {"A": "1", "C": "3"}),
+        ("ALL,A=9", {"A": "9", "B": "2"}),
+        ("NONE,A=9", {"A": "9"}),
+    ],
+)
+def test_the_job_sees_what_export_lets_through(export: str, expected: dict[str, str]) -> None:
+    assert job_environment({"A": "1", "B": "2"}, export) == expected
+
+
+def test_requests_contradict_only_where_both_say_something() -> None:
+    asked = SlurmRequest(nodes=2, gpus_per_node=8)
+    assert not contradicts(asked, SlurmRequest(gpus_per_node=8, ntasks=16))
+    assert contradicts(asked, SlurmRequest(nodes=4))
+    assert contradicts(asked, SlurmRequest(nodes=2, arguments=("8",)))
