@@ -1,0 +1,63 @@
+"""Which dialect is this dump written in? Reads any of them, and several dumps as one fabric."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from opsk.topology.fabric import Cable, Fabric, Fault
+from opsk.topology.iblinkinfo import read_iblinkinfo
+from opsk.topology.ibnetdiscover import read_ibnetdiscover
+from opsk.topology.ibsim_net import read_ibsim_net
+from opsk.topology.ports_report import read_ports_report
+
+_LOOK_AT = 200_000
+"""Characters from the start that the dialect is told by."""
+
+_LINK_INFO = re.compile(r"==\(.*\)==>")
+_PORTS_REPORT = re.compile(r"^\s*(?:SW|CA|RT)\s+-?\d*\s+\d+\s+0x[0-9a-fA-F]+\s", re.MULTILINE)
+_NET = re.compile(r'^\s*(?:Switch|Hca|Ca|Rt)\s+\d+\s+"(?![SHR]-)|^\s*Hca\s+\d+\s+"', re.MULTILINE)
+
+
+def read_fabric(text: str, *, source: str) -> Fabric:
+    """Return the fabric of a dump in any dialect: ibnetdiscover, its ports report, iblinkinfo, ibsim ``.net``.
+
+    Raises
+    ------
+    InputError
+        When no switch is found in it.
+    """
+    start = text[:_LOOK_AT]
+    if _LINK_INFO.search(start):
+        return read_iblinkinfo(text, source=source)
+    if _PORTS_REPORT.search(start):
+        return read_ports_report(text, source=source)
+    if _NET.search(start):
+        return read_ibsim_net(text, source=source)
+    return read_ibnetdiscover(text, source=source)
+
+
+def merge(fabrics: Sequence[Fabric]) -> Fabric:
+    """Return several dumps as one fabric; what two of them name alike is one thing, seen twice."""
+    if len(fabrics) == 1:
+        return fabrics[0]
+    cables: dict[tuple[str, int, str, int], Cable] = {}
+    faults: list[Fault] = []
+    whole = Fabric(switches={}, hcas={}, cables=())
+    for fabric in fabrics:
+        cables |= {(cable.a_guid, cable.a_port, cable.b_guid, cable.b_port): cable for cable in fabric.cables}
+        faults += fabric.faults
+        whole = replace(
+            whole,
+            switches={**whole.switches, **fabric.switches},
+            hcas={**whole.hcas, **fabric.hcas},
+            routers={**whole.routers, **fabric.routers},
+        )
+    return replace(
+        whole,
+        cables=tuple(cables[key] for key in sorted(cables)),
+        faults=tuple(faults),
+        source=", ".join(fabric.source for fabric in fabrics),
+        generated=fabrics[0].generated,
+    )
