@@ -6,6 +6,7 @@ Driven through Textual's pilot with fixed jobs, no timers and a clock that stand
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from textual.widgets import DataTable, Input, Static
 
 from opsk.errors import SlurmError
 from opsk_tui.app import TopApp
-from opsk_tui.data import Feed
+from opsk_tui.data import Feed, JobView
 from opsk_tui.screens.job_detail import JobDetail
 from tests.fakes.jobs import RECORDS, FixedJobs
 
@@ -177,6 +178,31 @@ def test_while_slurm_is_silent_the_last_jobs_stay_with_their_age() -> None:
         assert not app.query_one("#problem").display
 
     play(source, script, now=now)
+
+
+def test_a_slow_slurm_is_said_to_be_waited_for_and_stops_no_key() -> None:
+    answer = threading.Event()
+    now = [0.0]
+
+    class Slow(FixedJobs):
+        def jobs(self) -> tuple[JobView, ...]:
+            if self.asked:
+                answer.wait(PATIENCE_S)
+            return super().jobs()
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await pilot.press("r")
+        now[0] = 5.0
+        await pilot.press("r", "down", "enter", "escape")
+        app._show_status()
+        await pilot.pause()
+        assert said(app, "#headline").rstrip().endswith("waiting for Slurm · 5 s ago")
+        assert len(cells(app)) == 5
+        await pilot.press("q")
+        assert not app.is_running
+        answer.set()
+
+    play(Slow(), script, (120, 30), now)
 
 
 def test_without_any_answer_the_screen_says_so() -> None:

@@ -23,6 +23,8 @@ from opsk_tui.widgets.filter_field import FilterField
 from opsk_tui.widgets.job_table import JobTable
 from opsk_tui.words import NO_JOBS, NO_JOBS_HINT, age_words, headline, problem_words
 
+_PATIENCE_S = 2.0
+"""A healthy slurmctld answers sooner; later the user should know what the screen waits for."""
 _Part = TypeVar("_Part", bound=Widget)
 
 
@@ -145,7 +147,8 @@ class TopApp(App[None]):
     def _show_status(self) -> None:
         """Show how many jobs there are, how old that is, and what is wrong."""
         state, age_s = self._feed.state, self._feed.age_s()
-        right = Text(f" {age_words(age_s)} ")
+        waiting = "waiting for Slurm · " if self._feed.waiting_s() > _PATIENCE_S else ""
+        right = Text(f" {waiting}{age_words(age_s)} ")
         left = Text.assemble((" opsk top ", "reverse bold"), "  ", headline(state, len(self._main(JobTable).jobs)))
         left.truncate(max(0, self.size.width - right.cell_len), overflow="ellipsis", pad=True)
         self._main(Static, "#headline").update(Text.assemble(left, right, no_wrap=True))

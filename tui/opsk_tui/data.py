@@ -119,6 +119,11 @@ class Feed:
         taken_at = self.state.taken_at
         return None if taken_at is None else self._clock() - taken_at
 
+    def waiting_s(self) -> float:
+        """Return how long the question under way has been waiting for its answer [s]; 0 when there is none."""
+        asking_since = self.state.asking_since
+        return 0.0 if asking_since is None else self._clock() - asking_since
+
     def refresh(self) -> FeedState:
         """Ask now, wait for the answer, and return what is known then; do nothing when a question is under way."""
         with self._lock:

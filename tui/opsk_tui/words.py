@@ -11,7 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from opsk import units
 from opsk.cli.document import harmless
 from opsk.slurm.records import JobRecord
-from opsk_tui.columns import NOT_KNOWN, Column, percent, plan_words
+from opsk.workload.advice_record import AdviceRecord
+from opsk_tui.columns import Column, percent, plan_words
 from opsk_tui.data import FeedState, JobView
 
 NO_JOBS = "No jobs are pending or running."
@@ -48,19 +49,14 @@ def problem_words(state: FeedState, age_s: float | None) -> str:
 
 
 def advice_lines(job: JobView) -> list[tuple[str, str]]:
-    """Return the prediction as pairs of a name and a value; a hint when there is none."""
+    """Return what was predicted as pairs of a name and a value; one line says so when nothing was."""
     advice = job.advice
     if advice is None:
         return [("prediction", "none: the job's comment carries no advice of opsk")]
-    used = NOT_KNOWN if advice.mem_bytes is None else units.format_bytes(advice.mem_bytes)
-    if advice.capacity_bytes:
-        used += f" of {units.format_bytes(advice.capacity_bytes)} per GPU"
-    if advice.mem_ratio is not None:
-        used += f" ({percent(advice.mem_ratio)})"
     lines = [
         ("verdict", advice.verdict.value),
         ("chance to fit", advice.fit if advice.fit is None else percent(advice.fit)),
-        ("memory", used),
+        ("memory", _memory_words(advice)),
         ("step time", None if advice.step_s is None else units.format_duration(advice.step_s)),
         ("tokens/s per GPU", advice.tokens_per_s_per_gpu),
         ("TFLOP/s per GPU", advice.tflops),
@@ -68,10 +64,17 @@ def advice_lines(job: JobView) -> list[tuple[str, str]]:
         ("plan", plan_words(advice)),
         ("script hash", advice.hash),
     ]
-    return [
-        (name, NOT_KNOWN if value is None else f"{value:g}" if isinstance(value, float) else value)
-        for name, value in lines
-    ]
+    return [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in lines if value is not None]
+
+
+def _memory_words(advice: AdviceRecord) -> str | None:
+    """Return the predicted memory, and of how much."""
+    if advice.mem_bytes is None:
+        return None
+    used = units.format_bytes(advice.mem_bytes)
+    if advice.mem_ratio is None or advice.capacity_bytes is None:
+        return used
+    return f"{used} of {units.format_bytes(advice.capacity_bytes)} per GPU ({percent(advice.mem_ratio)})"
 
 
 def record_lines(job: JobRecord) -> list[tuple[str, str]]:
