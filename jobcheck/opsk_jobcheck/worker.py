@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from opsk.config import SiteConfig
@@ -48,7 +49,8 @@ def run(make: Callable[[SiteConfig], Thinker]) -> None:
     os.dup2(2, 1)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
     setup = read_frame(incoming)
     if setup is None:
         return

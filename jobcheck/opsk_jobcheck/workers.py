@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from opsk_jobcheck.worker import advised_of
 
 WORKER_COMMAND = (sys.executable, "-m", "opsk_jobcheck.worker")
 START_S = 60.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""A login node has many cores, and numpy would start a thread for each."""
 COMPUTE_S = 5.0
 """Longest time that one script may keep a worker busy."""
 MAX_WAITING = 256
@@ -52,7 +55,11 @@ class Worker:
             When the site's cluster or fabric cannot be read, or the process does not come up.
         """
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, **ONE_THREAD},
         )
         try:
             async with asyncio.timeout(START_S):
