@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +16,7 @@ from opsk.topology.units import Unit, find_units
 _FEW = 0.25
 """A switch with less than this share of its neighbours' HCAs, cabled to several leaves, is a spine with a host."""
 _SEVERAL_LEAVES = 3
+_MANAGED = re.compile(r"^MF0;([^:]+)(?::[^/:]+/U1$|(?=:))")
 _STORAGE_LINKS = 2
 
 
@@ -42,15 +44,20 @@ class Cabling:
     unit_of: Mapping[str, int]
 
     def name(self, guid: str) -> str:
-        """Return what people call a switch: its description, and the guid where that does not tell it apart."""
-        description = self.fabric.switches[guid].description
-        return f"{description} ({guid})" if description else guid
+        """Return what people call a switch, and its guid."""
+        label = short_name(self.fabric.switches[guid].description)
+        return f"{label} ({guid})" if label else guid
 
     def uplinks(self, leaf: str) -> Counter[str]:
         """Return the switches of a higher tier that a leaf is cabled to, with the number of cables."""
         own = self.tier.get(leaf, 0)
         above = {other: count for other, count in self.neighbours[leaf].items() if self.tier.get(other, -1) > own}
         return Counter(above)
+
+
+def short_name(description: str) -> str:
+    """Return a switch description without what all managed switches carry: ``MF0;leaf3:MQM9700/U1`` is ``leaf3``."""
+    return _MANAGED.sub(r"\1", description)
 
 
 def read_cabling(fabric: Fabric, compute_nodes: Collection[str] | None = None) -> Cabling:

@@ -1,0 +1,125 @@
+"""How does a topology dump get from a file, standard input or the running fabric into text?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opsk.errors import InputError, UnavailableError
+from opsk.topology.dialects import merge, read_fabric
+from opsk.topology.fabric import Fabric, Fault
+
+MAX_BYTES = 1 << 30
+"""More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory; also for what gzip unpacks."""
+
+STDIN = Path("-")
+_GZIP = b"\x1f\x8b"
+_ERRORS_SHOWN = 300
+
+
+def read_dump(path: Path) -> Fabric:
+    """Return the fabric of one dump, plain or gzipped; ``-`` is standard input.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, or no fabric is in it.
+    """
+    return read_fabric(text_of(path), source=str(path))
+
+
+def read_dumps(paths: Sequence[Path]) -> Fabric:
+    """Return several dumps as one fabric; those that cannot be read are faults while any other can.
+
+    Raises
+    ------
+    InputError
+        When none can be read; the message names all.
+    """
+    fabrics: list[Fabric] = []
+    unread: list[InputError] = []
+    for path in paths:
+        try:
+            fabrics.append(read_dump(path))
+        except InputError as error:
+            unread.append(error)
+    if not fabrics:
+        raise InputError("; ".join(error.message for error in unread), hint=unread[0].hint if unread else "")
+    faults = tuple(
+        Fault(kind="unreadable_file", where=error.message.split(":")[0], evidence=error.message, cost="left out")
+        for error in unread
+    )
+    fabric = merge(fabrics)
+    return replace(fabric, faults=(*fabric.faults, *faults))
+
+
+def read_live(deadline_s: float) -> Fabric:
+    """Return the fabric that ``ibnetdiscover`` sees from this machine.
+
+    Raises
+    ------
+    UnavailableError
+        When the program is not there, fails, or takes longer than ``deadline_s``.
+    """
+    hint = "install infiniband-diags, and run where /dev/infiniband/umad* can be read, or give a dump as FILE"
+    try:
+        done = subprocess.run(
+            ["ibnetdiscover"], capture_output=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError as error:
+        raise UnavailableError("ibnetdiscover is not installed here", hint=hint) from error
+    except OSError as error:
+        raise UnavailableError(f"ibnetdiscover cannot be run: {error.strerror}", hint=hint) from error
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"ibnetdiscover gave no answer in {deadline_s:g} s", hint="raise --deadline") from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[:_ERRORS_SHOWN]
+        raise UnavailableError(f"ibnetdiscover failed with status {done.returncode}: {said}", hint=hint)
+    try:
+        return read_fabric(done.stdout.decode("utf-8", "replace"), source="ibnetdiscover")
+    except InputError as error:
+        raise UnavailableError(error.message, hint=hint) from error
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file, whatever its encoding: UTF-8, UTF-16 with byte order mark, with any bytes replaced.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read or is too large.
+    """
+    try:
+        if path == STDIN:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}", hint="give a dump of ibnetdiscover") from error
+    if content.startswith(_GZIP):
+        content = _unpacked(content, path)
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path}: larger than {MAX_BYTES} bytes, no fabric dump is", hint="give one dump a file")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", "replace")
+    return content.decode("utf-8", "replace")
+
+
+def _unpacked(content: bytes, path: Path) -> bytes:
+    """Return what gzip holds, as far as it is sound: a file that was cut gives what came before the cut."""
+    unpacked = bytearray()
+    while content and len(unpacked) <= MAX_BYTES:
+        stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unpacked += stream.decompress(content, MAX_BYTES + 1 - len(unpacked))
+        except zlib.error as error:
+            if not unpacked:
+                raise InputError(f"{path}: broken gzip file: {error}", hint="copy it again") from error
+            break
+        content = stream.unused_data
+    return bytes(unpacked)

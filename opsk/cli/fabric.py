@@ -1,0 +1,112 @@
+"""The command ``opsk fabric``: what is really cabled, on which rails, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsk.cli.document import echo_json
+from opsk.cli.dumps import read_dumps, read_live
+from opsk.cli.fabric_picture import picture
+from opsk.errors import ExitStatus
+from opsk.hostlist import expand
+from opsk.slurm.topology_conf import write_tree
+from opsk.topology.capacity import oversubscription
+from opsk.topology.fabric import Fabric
+from opsk.topology.graph import summary
+from opsk.topology.hb_domains import hb_domains
+from opsk.topology.hosts import natural
+from opsk.topology.rails import Rails, find_rails
+
+LIVE_DEADLINE_S = 60.0
+
+
+@click.command()
+@click.argument(
+    "files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), metavar="[FILE]..."
+)
+@click.option("--live", is_flag=True, help="Read the running fabric with ibnetdiscover.")
+@click.option("--deadline", type=click.FloatRange(min=0.1), default=LIVE_DEADLINE_S, show_default=True,
+              metavar="SECONDS", help="How long --live may take.")  # fmt: skip
+@click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
+@click.option("--write", "form", type=click.Choice(["tree"]), help="Print a topology.conf for Slurm instead.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def fabric(
+    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, form: str | None, strict: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
+
+    Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings; 2 no
+    fabric could be read; 3 --live found no running fabric.
+    """
+    if bool(files) == live:
+        raise click.UsageError("give one or more FILEs, or --live")
+    found = read_live(deadline) if live else read_dumps(files)
+    compute_nodes = expand(nodes) if nodes is not None else None
+    rails = find_rails(found, compute_nodes=compute_nodes)
+    if form:
+        click.echo(write_tree(rails, node_names=compute_nodes), nl=False)
+        return ExitStatus.ANSWER
+    document = fabric_document(found, rails)
+    if as_json:
+        echo_json(document)
+    else:
+        picture(document)
+    return ExitStatus.BAD_NEWS if strict and document["faults"] else ExitStatus.ANSWER
+
+
+def fabric_document(found: Fabric, rails: Rails) -> dict[str, Any]:
+    """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
+    domains, domain_faults = hb_domains(rails.attachments)
+    return {
+        "source": found.source,
+        "generated": found.generated or None,
+        "summary": summary(found),
+        "rails": _rails(rails),
+        "units": [{"unit": index, "nodes": unit} for index, unit in enumerate(rails.units)],
+        "leaves": sorted(rails.leaves.values(), key=_leaf_order),
+        "hb_domains": domains,
+        "oversubscription": oversubscription(found, rails),
+        "hosts": _hosts(rails),
+        "faults": [*found.faults, *rails.faults, *domain_faults],
+    }
+
+
+def _leaf_order(leaf: Any) -> tuple[Any, ...]:
+    """Units in order, rails within them, then the leaves of neither."""
+    return leaf.unit is None, leaf.unit or 0, leaf.rail is None, leaf.rail or 0, natural(leaf.description), leaf.guid
+
+
+def _rails(rails: Rails) -> list[dict[str, Any]]:
+    """Return each rail with its leaves, how its HCAs are called, how many nodes have it, and its bandwidth."""
+    devices: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    nodes: defaultdict[int, set[str]] = defaultdict(set)
+    total: Counter[int] = Counter()
+    for node, ports in rails.attachments.items():
+        for port in ports:
+            if port.rail is not None:
+                devices[port.rail][port.device] += 1
+                nodes[port.rail].add(node)
+                total[port.rail] += round(port.bytes_per_s)
+    by_unit = sorted(rails.leaves.values(), key=_leaf_order)
+    return [
+        {
+            "rail": rail,
+            "leaves": [leaf.guid for leaf in by_unit if rail in leaf.carries],
+            "leaf_of_unit": {str(leaf.unit): leaf.description for leaf in by_unit if rail in leaf.carries},
+            "devices": dict(sorted(devices[rail].items(), key=lambda item: (-item[1], item[0]))),
+            "nodes": len(nodes[rail]),
+            "bytes_per_s": total[rail],
+        }
+        for rail in range(rails.rail_count)
+    ]
+
+
+def _hosts(rails: Rails) -> dict[str, int]:
+    """Return how many hosts have each role."""
+    return dict(sorted(Counter(rails.host_roles.values()).items()))
