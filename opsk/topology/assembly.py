@@ -75,6 +75,14 @@ class Assembly:
         known.description = known.description or description
         known.ports = max(known.ports, ports)
 
+    def claim(self, own: tuple[str, int], claim: Claim, line: int) -> None:
+        """State what a port says of its cable."""
+        if own in self.claims:
+            self.second_claim(own, claim, line)
+            return
+        self.claims[own] = claim
+        self.claim_lines[own] = line
+
     def second_claim(self, own: tuple[str, int], claim: Claim, line: int) -> None:
         """State that ``own`` was seen before with another far end."""
         first = self.claims[own]

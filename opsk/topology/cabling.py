@@ -17,7 +17,8 @@ _FEW = 0.25
 """A switch with less than this share of its neighbours' HCAs, cabled to several leaves, is a spine with a host."""
 _SEVERAL_LEAVES = 3
 _MANAGED = re.compile(r"^MF0;([^:]+)(?::[^/:]+/U1$|(?=:))")
-_STORAGE_LINKS = 2
+_STORAGE_SHARE = 0.25
+"""A leaf with at least this share of its HCAs in storage servers is a storage leaf; the others there are clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +127,14 @@ def _off_tier(by_leaf: Mapping[str, Collection[HcaLink]], neighbours: Mapping[st
 
 
 def _leaf_role(fabric: Fabric, hosts: Mapping[str, Host], entries: Collection[HcaLink]) -> str:
-    """Return what most HCAs of a leaf are for; storage servers make a storage leaf, other hosts there are clients."""
+    """Return what a leaf is for: storage where enough servers hang on it, else compute where any compute node does."""
     votes: Counter[str] = Counter()
     for link in entries:
         node = fabric.hcas[link.hca].node
         if node is not None:
             votes[hosts[node].role] += 1
-    if not votes:
-        return COMPUTE
-    if votes[STORAGE] >= max(_STORAGE_LINKS, 0.1 * sum(votes.values())):
+    if votes[STORAGE] and votes[STORAGE] >= _STORAGE_SHARE * len(entries):
         return STORAGE
+    if votes[COMPUTE] or not votes:
+        return COMPUTE
     return max(sorted(votes), key=lambda role: votes[role])

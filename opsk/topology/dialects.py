@@ -15,7 +15,7 @@ from opsk.topology.ports_report import read_ports_report
 _LOOK_AT = 200_000
 """Characters from the start that the dialect is told by."""
 
-_LINK_INFO = re.compile(r"==\(.*\)==>")
+_LINK_INFO = re.compile(r"==\([^\n]{0,100}\)==>")
 _PORTS_REPORT = re.compile(r"^\s*(?:SW|CA|RT)\s+-?\d*\s+\d+\s+0x[0-9a-fA-F]+\s", re.MULTILINE)
 _NET = re.compile(r'^\s*(?:Switch|Hca|Ca|Rt)\s+\d+\s+"(?![SHR]-)|^\s*Hca\s+\d+\s+"', re.MULTILINE)
 

@@ -7,6 +7,7 @@ itself, and a far end without lines of its own goes by its LID.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from opsk.errors import InputError
@@ -18,8 +19,9 @@ from opsk.topology.link_speed import speed_word
 _SWITCH = re.compile(r"Switch:\s+0x([0-9a-fA-F]{1,16})\s+(.*):\s*$")
 _ADAPTER = re.compile(r"CA:\s+(.*):\s*$")
 _LINK = re.compile(
-    r'(?:0x([0-9a-fA-F]{1,16})\s+)?(?:"[^"]*"\s+)?(\d+)\s+(\d{1,3})\[[^]]*\]\s*==\(\s*(.*?)\)==>'
-    r'\s*(?:0x([0-9a-fA-F]{1,16})\s+)?(\d*)\s*(\d*)\[[^]]*\]\s*"(.*)"'
+    r'(?:0x(?P<guid>[0-9a-fA-F]{1,16})\s+)?(?:"(?P<text>[^"]*)"\s+)?(?P<lid>\d+)\s+(?P<port>\d{1,3})\[[^]]*\]'
+    r"\s*==\((?P<state>[^)]*)\)==>\s*(?:0x[0-9a-fA-F]{1,16}\s+)?"
+    r'(?:(?P<far_lid>\d+)\s+(?P<far_port>\d{1,3}))?\s*\[[^]]*\]\s*"(?P<far_text>.*)"'
 )
 _RATE = re.compile(r"(\d{1,2})X\s+([\d.]+) Gbps Active", re.IGNORECASE)
 
@@ -48,15 +50,18 @@ def read_iblinkinfo(text: str, *, source: str) -> Fabric:
     links: list[_Link] = []
     by_lid: dict[int, str] = {}
     head: tuple[str, str] | None = None
-    for number, raw in enumerate(lines_of(text), 1):
-        line = raw.strip()
+    lines = [line.strip() for line in lines_of(text)]
+    ports_of = Counter(match["guid"] for line in lines if (match := _LINK.match(line)) and match["text"] is not None)
+    for number, line in enumerate(lines, 1):
         if match := _SWITCH.match(line):
             head = (f"S-{match[1].lower():0>16}", match[2])
             assembly.node(SWITCH, head[0], head[1], 0, None, number)
         elif match := _ADAPTER.match(line):
             head = ("", match[1])
-        elif head is not None and (match := _LINK.match(line)):
-            head = _link(assembly, head, match, number, links, by_lid)
+        elif (match := _LINK.match(line)) and (head is not None or match["text"] is not None):
+            if match["text"] is not None:
+                head = _one_line_node(assembly, match, number, ports_of)
+            head = _link(assembly, head or ("", ""), match, number, links, by_lid)
         elif line and not line.startswith("#"):
             assembly.damaged(number, line)
     for link in links:
@@ -64,6 +69,14 @@ def read_iblinkinfo(text: str, *, source: str) -> Fabric:
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give the output of `iblinkinfo`")
     return assembly.finish()
+
+
+def _one_line_node(assembly: Assembly, match: re.Match[str], number: int, ports_of: Counter[str]) -> tuple[str, str]:
+    """Take the node of a line of ``iblinkinfo -l``, which does not say its kind: a switch has a line for each port."""
+    kind, prefix = (SWITCH, "S") if ports_of[match["guid"]] > 1 else (ADAPTER, "H")
+    token, description = f"{prefix}-{(match['guid'] or '').lower():0>16}", match["text"].strip()
+    assembly.node(kind, token, description, 0, int(match["lid"]), number)
+    return token, description
 
 
 def _link(
@@ -77,24 +90,30 @@ def _link(
     """Take one link line; the first one of an adapter brings its guid."""
     token, description = head
     if not token:
-        token = f"H-{(match[1] or f'lid{match[2]}').lower():0>16}"
-        assembly.node(ADAPTER, token, description, 0, int(match[2]), number)
-    by_lid[int(match[2])] = token
-    rate = _RATE.search(match[4])
-    if rate and match[6] and match[7]:
+        guid = match["guid"] or f"lid{match['lid']}"
+        token = f"H-{guid.lower():0>16}"
+        assembly.node(ADAPTER, token, description, 0, int(match["lid"]), number)
+    by_lid[int(match["lid"])] = token
+    rate = _RATE.search(match["state"])
+    if rate and match["far_lid"]:
         speed = speed_word(rate[2])
-        links.append(_Link(token, int(match[3]), int(match[6]), int(match[7]), match[8], int(rate[1]), speed, number))
+        links.append(
+            _Link(
+                own=token,
+                port=int(match["port"]),
+                far_lid=int(match["far_lid"]),
+                far_port=int(match["far_port"]),
+                far_text=match["far_text"],
+                width=int(rate[1]),
+                speed=speed,
+                line=number,
+            )
+        )
     return token, description
 
 
 def _state(assembly: Assembly, link: _Link, by_lid: dict[int, str]) -> None:
     prefix = "S" if link.far_text.startswith("MF0;") else "H"
     far = by_lid.get(link.far_lid) or f"{prefix}-lid{link.far_lid}"
-    own = (link.own, link.port)
-    claim = (far, link.far_port, link.width, link.speed)
     assembly.mentions.setdefault(far, (link.far_text, link.line))
-    if own in assembly.claims:
-        assembly.second_claim(own, claim, link.line)
-        return
-    assembly.claims[own] = claim
-    assembly.claim_lines[own] = link.line
+    assembly.claim((link.own, link.port), (far, link.far_port, link.width, link.speed), link.line)

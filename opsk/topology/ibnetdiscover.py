@@ -8,15 +8,18 @@ from opsk.errors import InputError
 from opsk.topology.assembly import ADAPTER, ROUTER, SWITCH, Assembly
 from opsk.topology.fabric import Fabric
 
+MAX_LINE = 1000
+"""Characters of a line that are looked at; a description has 64 at most, a whole line 300."""
+
 _PORT = re.compile(
-    r"""\[(\d{1,3})\](?:\[ext\ \d+\])?\s*(?:\(([^()"]*)\))?\s*  # own port, its place outside the chassis, its guid
-        "([^"]{1,64})"\[(\d{1,3})\](?:\[ext\ \d+\])?\s*(?:\([^()"]*\))?\s*  # far end
-        \#\s*(?:lid\s*-?\d*\s*lmc\s*-?\d*\s*)?"(.*)"\s*lid\s*(-?\d*)\s+(\d{1,2})[xX]\s*([A-Za-z]+\d*)""",
+    r"""\[(\d{1,3})\](?:\[ext\ \d+\])?\s*(?:\([^()"]*\)\s*)?  # own port, its place outside the chassis, its guid
+        "([^"]{1,64})"\[(\d{1,3})\](?:\[ext\ \d+\])?\s*(?:\([^()"]*\)\s*)?  # far end
+        \#\s*(?:lid\s-?\d*\s+lmc\s-?\d*\s+)?"(.*)"\s*lid\s(-?\d*)\s+(\d{1,2})[xX]\s*([A-Za-z]+\d*)""",
     re.VERBOSE,
 )
 _BARE_PORT = re.compile(
-    r'\[(\d{1,3})\](?:\[ext \d+\])?\s*(?:\(([^()"]*)\))?\s*"([^"]{1,64})"\[(\d{1,3})\]'
-    r'(?:\[ext \d+\])?\s*(?:\([^()"]*\))?\s*(?:#(?P<rest>.*))?$'
+    r'\[(\d{1,3})\](?:\[ext \d+\])?\s*(?:\([^()"]*\)\s*)?"([^"]{1,64})"\[(\d{1,3})\]'
+    r'(?:\[ext \d+\])?\s*(?:\([^()"]*\)\s*)?(?:#.*)?$'
 )
 _HEADER = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d{1,3})\s+"([^"]{1,64})"(.*)$')
 _HEADER_TEXT = re.compile(r'\s*#\s*"(.*)"([^"]*)$')
@@ -62,8 +65,9 @@ def read_ibnetdiscover(text: str, *, source: str) -> Fabric:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines without byte order mark and carriage returns."""
-    return text.removeprefix("\ufeff").replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    """Return the lines without byte order mark and carriage returns, none longer than ``MAX_LINE``."""
+    lines = text.removeprefix("\ufeff").replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return [line if len(line) <= MAX_LINE else line[:MAX_LINE] for line in lines]
 
 
 class _Reader:
@@ -71,8 +75,6 @@ class _Reader:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
-        self._claims = assembly.claims
-        self._claim_lines = assembly.claim_lines
         self._mentions = assembly.mentions
         self._current: str | None = None
         self._announced: str | None = None
@@ -97,8 +99,9 @@ class _Reader:
         if match is None:
             self._bare_port(number, line)
             return
-        port, _own_guid, far, far_port, description, lid, width, speed = match.groups()
-        if far not in self._mentions:
+        port, far, far_port, description, lid, width, speed = match.groups()
+        known = self._mentions.get(far)
+        if known is None or not known[0]:
             if not _ID.fullmatch(far):
                 self._assembly.damaged(number, line, "far end without a guid")
                 return
@@ -110,21 +113,15 @@ class _Reader:
     def _bare_port(self, number: int, line: str) -> None:
         """Take a port line that ends before the speed, when it still says what is cabled."""
         match = _BARE_PORT.match(line)
-        if match is None or not _ID.fullmatch(match[3]):
+        if match is None or not _ID.fullmatch(match[2]):
             self._assembly.damaged(number, line)
             return
         self._assembly.damaged(number, line, "cable known, but the end of the line is missing")
-        self._mentions.setdefault(match[3], ("", number))
-        self._claim(int(match[1]), (match[3], int(match[4]), 0, ""), number)
+        self._mentions.setdefault(match[2], ("", number))
+        self._claim(int(match[1]), (match[2], int(match[3]), 0, ""), number)
 
     def _claim(self, port: int, claim: tuple[str, int, int, str], number: int) -> None:
-        assert self._current is not None
-        own = (self._current, port)
-        if own in self._claims:
-            self._assembly.second_claim(own, claim, number)
-            return
-        self._claims[own] = claim
-        self._claim_lines[own] = number
+        self._assembly.claim((self._current or "", port), claim, number)
 
     def _other(self, number: int, line: str) -> None:
         """Take a line that is neither empty nor a port."""

@@ -54,15 +54,9 @@ def read_ibsim_net(text: str, *, source: str) -> Fabric:
 
 def _port(assembly: Assembly, current: str, number: int, match: re.Match[str]) -> None:
     port, far, far_port, rest = match.groups()
-    own = (current, int(port))
     width, speed = _rate(rest)
-    claim = (far, int(far_port or 1), width, speed)
     assembly.mentions.setdefault(far, ("", number))
-    if own in assembly.claims:
-        assembly.second_claim(own, claim, number)
-        return
-    assembly.claims[own] = claim
-    assembly.claim_lines[own] = number
+    assembly.claim((current, int(port)), (far, int(far_port or 1), width, speed), number)
 
 
 def _rate(rest: str) -> tuple[int, str]:

@@ -43,18 +43,10 @@ def read_ports_report(text: str, *, source: str) -> Fabric:
         highest[token] = max(highest.get(token, 0), int(match[3]))
         if match.re is _LINKED:
             far = f"{_KINDS[match[7]][1]}-{match[10].lower():0>16}"
-            _claim(assembly, (token, int(match[3])), (far, int(match[9]), int(match[5]), match[6]), number)
+            assembly.claim((token, int(match[3])), (far, int(match[9]), int(match[5]), match[6]), number)
             assembly.mentions.setdefault(far, (match[12], number))
     for token, (kind, description, lid, number) in described.items():
         assembly.node(kind, token, description, highest[token], lid, number)
     if not assembly.has_switch():
         raise InputError(f"{source}: no switch at all in it, so no fabric", hint="give the output of `ibnetdiscover`")
     return assembly.finish()
-
-
-def _claim(assembly: Assembly, own: tuple[str, int], claim: tuple[str, int, int, str], number: int) -> None:
-    if own in assembly.claims:
-        assembly.second_claim(own, claim, number)
-        return
-    assembly.claims[own] = claim
-    assembly.claim_lines[own] = number

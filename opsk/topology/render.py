@@ -36,7 +36,7 @@ def as_ibnetdiscover(fabric: Fabric) -> str:
     lines = ["#", f"# Topology file: generated on {fabric.generated}", "#"] if fabric.generated else []
     for guid, switch in fabric.switches.items():
         lid = switch.lid or 0
-        lines += ["", f"switchguid=0x{guid.lstrip('0')}({guid.lstrip('0')})"]
+        lines += ["", "vendid=0x2c9", f"switchguid=0x{guid.lstrip('0')}({guid.lstrip('0')})"]
         lines.append(f'Switch\t{switch.ports} "S-{guid}"\t\t# "{switch.description}" enhanced port 0 lid {lid} lmc 0')
         for port, far, far_port, cable in ends[guid]:
             tail = f"lid {_lid(fabric, far)} {cable.width}x{cable.speed}"
@@ -44,7 +44,12 @@ def as_ibnetdiscover(fabric: Fabric) -> str:
             lines.append(f'[{port}]\t"{_id(fabric, far)}"[{far_port}]{label}\t\t# "{_text(fabric, far)}" {tail}')
     for guid, hca in fabric.hcas.items():
         ports = max((end[0] for end in ends[guid]), default=1)
-        lines += ["", f"caguid=0x{guid.lstrip('0')}", f'Ca\t{ports} "H-{guid}"\t\t# "{hca.description}"']
+        lines += [
+            "",
+            "vendid=0x2c9",
+            f"caguid=0x{guid.lstrip('0')}",
+            f'Ca\t{ports} "H-{guid}"\t\t# "{hca.description}"',
+        ]
         for port, far, far_port, cable in ends[guid]:
             tail = f'lid 0 lmc 0 "{_text(fabric, far)}" lid {_lid(fabric, far)} {cable.width}x{cable.speed}'
             lines.append(f'[{port}]({guid.lstrip("0")})\t"{_id(fabric, far)}"[{far_port}]\t\t# {tail}')
