@@ -1,0 +1,81 @@
+"""How does a lab get its munge, its MariaDB and its slurmdbd, for root and for an ordinary user alike?"""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from opsk.lab.launcher import Launcher
+
+MUNGE_KEY_BYTES = 1024
+
+
+def bring_up_munge(launcher: Launcher) -> None:
+    """Start munged with a key and a socket of this lab's own."""
+    folder = launcher.record.folder
+    key = folder.secret / "munge.key"
+    handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(MUNGE_KEY_BYTES))
+    launcher.start(
+        "munged",
+        (
+            "munged",
+            "--foreground",
+            # A lab below /tmp or a group-writable home would otherwise be refused.
+            "--force",
+            "--num-threads=10",
+            f"--key-file={key}",
+            f"--socket={folder.munge_socket}",
+            f"--pid-file={folder.run / 'munged.pid'}",
+            f"--log-file={folder.log / 'munged.log'}",
+            f"--seed-file={folder.state / 'munged.seed'}",
+        ),
+        log="munged.log",
+    )
+    launcher.await_socket("munged", folder.munge_socket)
+
+
+def bring_up_database(launcher: Launcher) -> None:
+    """Make an empty database and start MariaDB on a Unix socket of this lab's own.
+
+    Nothing in it is worth keeping: it does not wait for disks.
+    """
+    record = launcher.record
+    folder = record.folder
+    place = ("--no-defaults", f"--datadir={folder.mysql}", f"--user={record.user}")
+    careless = (
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-flush-method=nosync",
+        "--innodb-doublewrite=0",
+        "--innodb-log-file-size=8M",
+        "--innodb-buffer-pool-size=64M",
+        "--innodb-lock-wait-timeout=900",
+        "--skip-log-bin",
+    )
+    launcher.run(
+        "mariadb-install-db",
+        (
+            *("mariadb-install-db", *place, "--skip-test-db", "--skip-name-resolve"),
+            *("--auth-root-authentication-method=socket", f"--auth-root-socket-user={record.user}", *careless),
+        ),
+    )
+    launcher.start(
+        "mariadbd",
+        (
+            *("mariadbd", *place, *careless, "--skip-networking", f"--socket={folder.mysql_socket}"),
+            *(f"--pid-file={folder.run / 'mariadbd.pid'}", f"--log-error={folder.log / 'mariadbd.log'}"),
+        ),
+        log="mariadbd.log",
+    )
+    launcher.await_socket("mariadbd", folder.mysql_socket)
+
+
+def bring_up_slurmdbd(launcher: Launcher) -> None:
+    """Start slurmdbd and tell it of the cluster."""
+    record = launcher.record
+    # The client library of MariaDB has no other way to learn the socket: slurmdbd.conf cannot name it.
+    database = {"MYSQL_UNIX_PORT": str(record.folder.mysql_socket)}
+    launcher.start("slurmdbd", ("slurmdbd", "-D"), extra=database, log="slurmdbd.log")
+    launcher.await_socket("slurmdbd", record.slurmdbd_port)
+    launcher.run("sacctmgr", ("sacctmgr", "--immediate", "add", "cluster", "lab"))

@@ -1,0 +1,204 @@
+"""How is a daemon started, watched until it answers, and never lost sight of?"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opsk.errors import LabError
+from opsk.lab.processes import MARKER, Process, identify
+from opsk.lab.programs import search_path
+from opsk.lab.record import Daemon, LabRecord
+
+READY_WITHIN_S = 60.0
+_POLL_S = 0.01
+_LOG_TAIL = 5
+
+
+class Stopped(Exception):  # noqa: N818
+    """The start was called off; the thread that sees this ends."""
+
+
+class Launcher:
+    """Starts the processes of one lab and keeps its record; used by several threads at once.
+
+    Parameters
+    ----------
+    record
+        The lab; `record` follows what was started.
+    """
+
+    def __init__(self, record: LabRecord) -> None:
+        self._record = record
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def record(self) -> LabRecord:
+        """The record as last saved."""
+        return self._record
+
+    def amend(self, **changes: object) -> LabRecord:
+        """Change fields of the record and save it."""
+        with self._lock:
+            self._record = replace(self._record, **changes)  # type: ignore[arg-type]
+            self._record.save()
+            return self._record
+
+    def stop(self) -> None:
+        """Start nothing more, and end every wait."""
+        with self._lock:
+            self._stopped.set()
+
+    def forget(self) -> None:
+        """Let go of the children: they outlive this process."""
+        for child in self._children.values():
+            child.returncode = child.poll() or 0
+        self._children.clear()
+
+    def start(
+        self, name: str, command: Sequence[str | Path], *, extra: Mapping[str, str] | None = None, log: str = ""
+    ) -> None:
+        """Start a daemon in the foreground of a session of its own; what it prints goes to ``log/<name>.out``.
+
+        Parameters
+        ----------
+        extra
+            Variables that it gets besides PATH, locale and the mark of this lab.
+        log
+            Name of the log that it writes itself; it is what people are shown.
+        """
+        folder = self._record.folder
+        console = folder.path / "log" / f"{name}.out"
+        shown = folder.path / "log" / log if log else console
+        with self._lock:
+            if self._stopped.is_set():
+                raise Stopped
+            with console.open("ab") as output:
+                child = subprocess.Popen(
+                    [os.fspath(word) for word in command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=folder.run,
+                    env=self.environment(extra),
+                    start_new_session=True,
+                )
+            self._children[name] = child
+            daemon = Daemon(
+                name=name, log=shown, process=identify(child.pid) or Process(pid=child.pid, started_ticks=0)
+            )
+            self._record = replace(self._record, daemons=(*self._record.daemons, daemon))
+            self._record.save()
+
+    def run(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        extra: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> None:
+        """Run a program to its end; ``output`` gets what it prints, else ``log/<name>.out``.
+
+        Raises
+        ------
+        LabError
+            When it fails; with the last lines that it printed.
+        """
+        console = self._record.folder.path / "log" / f"{name}.out"
+        with console.open("ab") as errors, (output or console).open("wb" if output else "ab") as printed:
+            child = subprocess.Popen(
+                [os.fspath(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=errors,
+                cwd=self._record.folder.run,
+                env=self.environment(extra),
+                start_new_session=True,
+            )
+        self._wait(lambda: child.poll() is not None, name, f"{name} does not end")
+        if child.returncode != 0:
+            raise LabError(f"{name} failed with status {child.returncode}: {tail(console)}", hint=f"see {console}")
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment of everything that is started.
+
+        The mark of the lab comes last: daemons that write their title over their environment start at the front.
+        """
+        kept = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "TZ") if name in os.environ}
+        folder = self._record.folder
+        return {
+            "PATH": search_path(),
+            "LC_ALL": "C.UTF-8",
+            **kept,
+            "SLURM_CONF": str(folder.slurm_conf),
+            **(extra or {}),
+            MARKER: str(folder.path),
+        }
+
+    def await_socket(self, name: str, address: Path | int) -> None:
+        """Wait until daemon ``name`` accepts on a Unix socket, or on a TCP port of this machine."""
+        family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
+        target = str(address) if isinstance(address, Path) else ("127.0.0.1", address)
+
+        def accepts() -> bool:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                return probe.connect_ex(target) == 0
+
+        self.await_ready(name, accepts)
+
+    def await_ready(self, name: str, ready: Callable[[], bool]) -> None:
+        """Wait until ``ready`` says so.
+
+        Raises
+        ------
+        LabError
+            When daemon ``name`` ends, or is not ready after ``READY_WITHIN_S``; with its last lines.
+        """
+        self._wait(lambda: ready() or self._ended(name), name, f"{name} does not answer")
+        if self._ended(name):
+            child = self._children[name]
+            raise LabError(
+                f"{name} ended with status {child.returncode} while it started: {self._last_lines(name)}",
+                hint=f"see {self._log_of(name)}",
+            )
+
+    def _wait(self, done: Callable[[], bool], name: str, complaint: str) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not done():
+            if self._stopped.is_set():
+                raise Stopped
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"{complaint} within {READY_WITHIN_S:.0f} s: {self._last_lines(name)}",
+                    hint=f"see {self._log_of(name)}",
+                )
+            time.sleep(_POLL_S)
+
+    def _ended(self, name: str) -> bool:
+        child = self._children.get(name)
+        return child is not None and child.poll() is not None
+
+    def _log_of(self, name: str) -> Path:
+        known = {daemon.name: daemon.log for daemon in self._record.daemons}
+        return known.get(name, self._record.folder.path / "log" / f"{name}.out")
+
+    def _last_lines(self, name: str) -> str:
+        return tail(self._log_of(name)) or tail(self._record.folder.path / "log" / f"{name}.out")
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log in one line; empty when there is none."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " | ".join(line.strip() for line in lines[-_LOG_TAIL:] if line.strip())

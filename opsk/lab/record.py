@@ -1,0 +1,159 @@
+"""What is known of a lab between two commands? One JSON file, replaced whole, written before what it speaks of."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.errors import LabError
+from opsk.lab.folder import LabFolder, open_folder
+from opsk.lab.processes import Process
+from opsk.lab.shape import LabShape
+
+
+class LabState(Enum):
+    """What the last command did, or was doing when it died."""
+
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """One process that the lab started, and its log; ``process`` is ``None`` until it is known."""
+
+    name: str
+    log: Path
+    process: Process | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRecord:
+    """One lab: its folder, size, ports and processes.
+
+    Parameters
+    ----------
+    id
+        Eight hexadecimal digits; names the ibsim socket and the short link.
+    first_port
+        slurmctld listens here, slurmdbd on the next one, and one slurmd on each of the following.
+    boot
+        Boot in which the processes were started; in another one none of them exists.
+    parts
+        What front ends added, e.g. ``advice``.
+    up_s
+        How long the start took [s]; ``None`` while it is not finished.
+    """
+
+    id: str
+    path: Path
+    base: Path
+    shape: LabShape
+    state: LabState
+    user: str
+    boot: str
+    started: datetime
+    slurm: tuple[int, int] = (0, 0)
+    first_port: int = 0
+    parts: tuple[str, ...] = ()
+    up_s: float | None = None
+    daemons: tuple[Daemon, ...] = field(default=())
+
+    @property
+    def folder(self) -> LabFolder:
+        """Where this lab keeps what."""
+        return LabFolder(path=self.path, base=self.base)
+
+    @property
+    def slurmctld_port(self) -> int:
+        """TCP port of slurmctld."""
+        return self.first_port
+
+    @property
+    def slurmdbd_port(self) -> int:
+        """TCP port of slurmdbd."""
+        return self.first_port + 1
+
+    @property
+    def slurmd_ports(self) -> tuple[int, int]:
+        """First and last TCP port of the slurmd."""
+        return self.first_port + 2, self.first_port + 1 + self.shape.nodes
+
+    @property
+    def ibsim_socket(self) -> str:
+        """Name of the abstract Unix sockets of ibsim (``IBSIM_SOCKNAME``)."""
+        return f"opsk-lab-{self.id}"
+
+    def save(self) -> None:
+        """Replace the record on disk in one step."""
+        target = self.folder.record
+        draft = target.with_name(target.name + ".new")
+        draft.write_text(json.dumps(asdict(self), default=_json_value, indent=1) + "\n", encoding="utf-8")
+        draft.chmod(0o644)
+        draft.replace(target)
+
+
+_RECORD = TypeAdapter(LabRecord)
+
+
+def new_record(path: Path, *, shape: LabShape, user: str, boot: str) -> LabRecord:
+    """Return the record of a lab that is about to start in ``path``."""
+    lab_id = secrets.token_hex(4)
+    folder = open_folder(path, lab_id=lab_id)
+    return LabRecord(
+        id=lab_id,
+        path=path,
+        base=folder.base,
+        shape=shape,
+        state=LabState.STARTING,
+        user=user,
+        boot=boot,
+        started=datetime.now(UTC),
+    )
+
+
+def read_record(path: Path) -> LabRecord | None:
+    """Return the record of the lab in ``path``; ``None`` when there never was one.
+
+    Raises
+    ------
+    LabError
+        When there is a file, but no record in it, or the record of a lab in another folder.
+    """
+    file = path / "lab.json"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LabError(f"{file}: {error.strerror}", hint="name the folder of your lab with --dir") from error
+    except UnicodeDecodeError as error:
+        raise LabError(f"{file}: no text", hint=f"remove {file}; opsk lab down still finds the processes") from error
+    try:
+        found = _RECORD.validate_json(text)
+    except ValidationError as error:
+        raise LabError(
+            f"{file}: no record of a lab ({error.error_count()} fields are wrong)",
+            hint=f"remove {file}; opsk lab down still finds the processes",
+        ) from error
+    if found.path != path:
+        raise LabError(f"{file} is the record of the lab in {found.path}", hint="was this folder moved or copied?")
+    return found
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return os.fspath(value)

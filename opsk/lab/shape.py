@@ -1,0 +1,76 @@
+"""How big is a lab: nodes, GPUs and HCAs of each, leaves and spines, and what the nodes are called?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from opsk.errors import InputError
+from opsk.hostlist import fold
+
+LARGEST = {"nodes": 512, "gpus": 16, "hcas": 16, "leaves": 64, "spines": 64}
+"""Every node is a real slurmd on this machine, and ibsim holds 256 switches and 2,048 HCAs unless told otherwise."""
+MAX_HCAS_IN_ALL = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabShape:
+    """The size of a lab's cluster and of its rail-optimised fabric.
+
+    Raises
+    ------
+    InputError
+        Lists every number that is out of range.
+    """
+
+    nodes: int = 16
+    gpus: int = 8
+    hcas: int = 8
+    leaves: int = 8
+    spines: int = 4
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{item.name} is {getattr(self, item.name)}, must be 1 to {LARGEST[item.name]}"
+            for item in fields(self)
+            if not 1 <= getattr(self, item.name) <= LARGEST[item.name]
+        ]
+        if self.nodes * self.hcas > MAX_HCAS_IN_ALL:
+            wrong.append(f"{self.nodes} nodes with {self.hcas} HCAs are more than ibsim's {MAX_HCAS_IN_ALL} HCAs")
+        if not wrong and self.leaves % self.hcas and self.hcas % self.leaves:
+            wrong.append(f"{self.leaves} leaves neither divide nor are a multiple of {self.hcas} HCAs a node")
+        if wrong:
+            raise InputError("no such lab: " + "; ".join(wrong), hint="the default is 16 nodes, 8 GPUs, 8 HCAs")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Node names in order: ``n0``, ``n1``, ..."""
+        return tuple(f"n{index}" for index in range(self.nodes))
+
+    @property
+    def host_list(self) -> str:
+        """All node names as Slurm writes them: ``n[0-15]``."""
+        return fold(self.names)
+
+    @property
+    def units(self) -> int:
+        """Scalable units: groups of nodes that share one leaf a rail."""
+        return max(self.leaves // self.hcas, 1)
+
+    @property
+    def leaf_downlinks(self) -> int:
+        """Cables from a full leaf to nodes."""
+        nodes_per_unit = -(-self.nodes // self.units)
+        return nodes_per_unit * max(self.hcas // self.leaves, 1)
+
+    @property
+    def cables_per_pair(self) -> int:
+        """Cables from each leaf to each spine: as many as give full bisection, at least one."""
+        return -(-self.leaf_downlinks // self.spines)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.nodes} nodes × {self.gpus} GPUs × {self.hcas} HCAs, rail-optimised: "
+            f"{self.leaves} leaves, {self.spines} spines"
+        )
