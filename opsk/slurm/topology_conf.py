@@ -14,6 +14,8 @@ from itertools import combinations
 
 from opsk.errors import InputError
 from opsk.hostlist import expand
+from opsk.topology.cabling import short_name
+from opsk.topology.hosts import natural
 from opsk.topology.rails import Rails
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\"[^\"]*\"|\S+)")
@@ -144,7 +146,8 @@ def write_tree(rails: Rails, *, node_names: Collection[str] | None = None) -> st
         )  # fmt: skip
     lines = ["# topology/tree, written by opsk from the cabling of the fabric"]
     for index, nodes in units.items():
-        leaves = sorted(leaf.description or leaf.guid for leaf in rails.leaves.values() if leaf.unit == index)
+        leaves = [short_name(leaf.description) or leaf.guid for leaf in rails.leaves.values() if leaf.unit == index]
+        leaves.sort(key=natural)
         lines.append(f"# unit{index}: {', '.join(_comment(leaf) for leaf in leaves)}")
         lines.append(f"SwitchName=unit{index} Nodes={fold(nodes)}")
     lines += _upper_levels(rails, list(units))

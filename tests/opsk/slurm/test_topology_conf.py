@@ -13,6 +13,7 @@ from opsk.errors import InputError
 from opsk.hostlist import expand
 from opsk.slurm.topology_conf import fold, read_topology_conf, write_tree
 from opsk.topology.design import rail_optimized_fabric
+from opsk.topology.dialects import read_fabric
 from opsk.topology.rails import find_rails
 
 
@@ -98,3 +99,16 @@ def test_an_empty_file_is_refused() -> None:
 @given(st.lists(st.from_regex(r"[a-c]{1,2}[0-9]{0,3}", fullmatch=True), min_size=1))
 def test_folding_and_expanding_gives_the_names_back(names: list[str]) -> None:
     assert sorted(expand(fold(names))) == sorted(set(names))
+
+
+@pytest.mark.shared
+def test_no_node_of_an_open_fabric_is_under_two_switches(shared: Path) -> None:
+    for path in sorted((shared / "data/real/ib_fabric").glob("*.ibnetdiscover")):
+        try:
+            rails = find_rails(read_fabric(path.read_text(errors="replace"), source=path.name))
+        except InputError:
+            continue
+        if rails.units:
+            conf = read_topology_conf(write_tree(rails))
+            assert set(conf.nodes) == set(rails.attachments), path.name
+            assert (conf.nodes_listed_twice, conf.undefined, conf.problems) == ((), (), ()), path.name
