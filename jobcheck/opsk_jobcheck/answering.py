@@ -84,12 +84,13 @@ class Answerer:
         thought = advise_thought(question, may_want=talk.rounds == 0)
         talk.rounds += 1
         talk.notes |= _size_notes(thought) | {"command": question.command}
-        uid, interactive = talk.peer.uid, question.command != "sbatch"
-        entry = await self._within(self.config.cli_deadline_s, uid, thought, talk, interactive=interactive)
+        entry = await self._within(self.config.cli_deadline_s, talk.peer.uid, thought, talk)
         if entry is None:
             return LATER
         if entry.advised.wanted:
             return Answer(status="files", paths=entry.advised.wanted)
+        if question.command != "sbatch":
+            self.store.typed(entry, question.argv)
         talk.last = entry
         return _said(entry.advised, entry.advised.lines)
 
@@ -100,8 +101,8 @@ class Answerer:
         uid, thought = question.uid, submit_thought(question)
         talk.notes |= _size_notes(thought) | {"for_uid": uid}
         if question.script is None:
-            entry = self.store.just_typed(uid, thought.request)
-            if entry is None and not question.argv:
+            entry = self.store.just_typed(uid, thought.request, question.argv)
+            if entry is None and len(question.argv) <= 1:
                 return SILENT
         else:
             entry = self.store.alike(uid, thought)
@@ -131,7 +132,6 @@ class Answerer:
         talk: Conversation,
         *,
         first: bool = False,
-        interactive: bool = False,
     ) -> Stored | None:
         """Return stored or fresh advice; ``None`` when there is none in time, and then it is still worked on."""
         key = key_of(uid, thought)
@@ -141,13 +141,13 @@ class Answerer:
             return found
         task = self._running.get(key)
         if task is None:
-            task = asyncio.create_task(self._compute(key, uid, thought, first=first, interactive=interactive))
+            task = asyncio.create_task(self._compute(key, uid, thought, first=first))
             self._running[key] = task
             task.add_done_callback(lambda _: self._running.pop(key, None))
         done, _ = await asyncio.wait({task}, timeout=deadline_s * SHARE_OF_DEADLINE)
         return task.result() if done and not task.cancelled() else None
 
-    async def _compute(self, key: str, uid: int, thought: Thought, *, first: bool, interactive: bool) -> Stored | None:
+    async def _compute(self, key: str, uid: int, thought: Thought, *, first: bool) -> Stored | None:
         """Let a worker think, and store what comes of it; a script that broke one is not tried again for a while."""
         pool = self.pool
         try:
@@ -159,7 +159,7 @@ class Answerer:
         if advised is None:
             log.warning("no advice for a script of uid %d", uid)
             advised = Advised(silent=True)
-        return self.store.put(key, uid, thought, advised, interactive=interactive)
+        return self.store.put(key, uid, thought, advised)
 
 
 def advise_thought(question: AdviseQuestion, *, may_want: bool) -> Thought:

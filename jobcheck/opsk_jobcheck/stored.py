@@ -20,7 +20,7 @@ MAX_ENTRIES = 2048
 KEPT_S = 600.0
 SHOWN_FOR_S = 60.0
 """How long a user who was shown advice counts as told: from ``cli_filter`` to ``job_submit`` of one submission."""
-INTERACTIVE_FOR_S = 15.0
+TYPED_FOR_S = 10.0
 """How long ``salloc`` and ``srun`` may take from ``cli_filter`` to ``job_submit``, which may not see their words."""
 
 
@@ -37,15 +37,27 @@ def key_of(uid: int, thought: Thought) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Stored:
-    """One piece of advice that was given; ``given_at`` and ``shown_at`` are readings of a monotonic clock [s]."""
+    """One piece of advice that was given.
+
+    Parameters
+    ----------
+    given_at, shown_at, typed_at
+        Readings of a monotonic clock [s]; ``None`` is never.
+    typed
+        Words that were typed after ``salloc`` or ``srun``.
+    awaited
+        How many submissions of these words are still to come to ``job_submit``.
+    """
 
     uid: int
     script: str
     request: SlurmRequest
     advised: Advised
     given_at: float
-    interactive: bool = False
     shown_at: float | None = None
+    typed_at: float | None = None
+    typed: tuple[str, ...] = ()
+    awaited: int = 0
 
 
 @dataclass(slots=True)
@@ -82,16 +94,30 @@ class AdviceStore:
                 return entry
         return None
 
-    def just_typed(self, uid: int, request: SlurmRequest) -> Stored | None:
-        """Return the advice on what this user has just typed after ``salloc`` or ``srun``."""
+    def typed(self, entry: Stored, words: tuple[str, ...]) -> None:
+        """Note that a user has just typed this after ``salloc`` or ``srun``, and that its submission will follow."""
+        entry.typed_at, entry.typed = self.clock(), words
+        entry.awaited += 1
+
+    def just_typed(self, uid: int, request: SlurmRequest, words: tuple[str, ...]) -> Stored | None:
+        """Return the advice on what this user has just typed, once for each time it was typed.
+
+        Parameters
+        ----------
+        words
+            What ``job_submit`` saw of it; up to 22.05 that is one word or none, and then only the request is compared.
+        """
         asked = replace(request, arguments=())
         for entry in self._latest(uid):
-            recent = self.clock() - (entry.shown_at or entry.given_at) <= INTERACTIVE_FOR_S
-            if entry.interactive and recent and not contradicts(replace(entry.request, arguments=()), asked):
+            if not entry.awaited or entry.typed_at is None or self.clock() - entry.typed_at > TYPED_FOR_S:
+                continue
+            same_words = len(words) <= 1 or words[-len(entry.typed) :] == entry.typed
+            if same_words and not contradicts(replace(entry.request, arguments=()), asked):
+                entry.awaited -= 1
                 return entry
         return None
 
-    def put(self, key: str, uid: int, thought: Thought, advised: Advised, *, interactive: bool = False) -> Stored:
+    def put(self, key: str, uid: int, thought: Thought, advised: Advised) -> Stored:
         """Store one piece of advice, and forget the oldest when there are too many."""
         self._forget(key)
         entry = Stored(
@@ -100,7 +126,6 @@ class AdviceStore:
             request=replace(thought.request, environment=None),
             advised=advised,
             given_at=self.clock(),
-            interactive=interactive,
         )
         self._entries[key] = entry
         for index in (entry.uid, (entry.uid, entry.script)):

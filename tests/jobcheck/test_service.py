@@ -120,15 +120,22 @@ def test_quiet_submissions_only_get_the_record(advisor: RunningAdvisor) -> None:
 
 
 def test_an_interactive_job_finds_what_was_just_typed(advisor: RunningAdvisor) -> None:
-    """22.05 shows job_submit neither script nor words of srun and salloc."""
+    """22.05 shows job_submit neither script nor words of srun and salloc; the next such job is another one."""
+    job = JOB | {"min_nodes": 3}
     with advisor.client() as client:
-        client.ask(kind="advise", command="salloc", argv=["torchrun", str(random.random())], options_json=GPUS)
+        client.ask(
+            kind="advise",
+            command="salloc",
+            argv=["torchrun", str(random.random())],
+            options_json=GPUS.replace("2", "3"),
+        )
         client.send(kind="shown")
-        answer = client.ask(kind="submit", uid=UID, job=JOB)
-        unknown = client.ask(kind="submit", uid=UID + 7, job=JOB)
+        stranger = client.ask(kind="submit", uid=UID + 7, job=job)
+        answer = client.ask(kind="submit", uid=UID, job=job)
+        next_job = client.ask(kind="submit", uid=UID, job=job, argv=["hostname"])
     assert answer["comment"] == "opsk:v1 verdict=fits"
     assert "lines" not in answer
-    assert unknown == {"v": 1, "status": "silent"}
+    assert stranger == next_job == {"v": 1, "status": "silent"}
 
 
 def test_what_is_no_training_job_is_met_with_silence(advisor: RunningAdvisor) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.stored import INTERACTIVE_FOR_S, KEPT_S, SHOWN_FOR_S, AdviceStore, Stored, key_of, script_hash
+from opsk_jobcheck.stored import KEPT_S, SHOWN_FOR_S, TYPED_FOR_S, AdviceStore, Stored, key_of, script_hash
 from opsk_jobcheck.thinking import Advised, Thought
 
 FITS = Advised(verdict="fits", lines=("x",))
@@ -23,10 +23,8 @@ def thought(text: str = "torchrun", nodes: int | None = 2, **files: str) -> Thou
     return Thought(text=text, file="train.sh", request=SlurmRequest(nodes=nodes), files=files)
 
 
-def put(
-    store: AdviceStore, asked: Thought, *, uid: int = 1, advised: Advised = FITS, interactive: bool = False
-) -> Stored:
-    return store.put(key_of(uid, asked), uid, asked, advised, interactive=interactive)
+def put(store: AdviceStore, asked: Thought, *, uid: int = 1, advised: Advised = FITS) -> Stored:
+    return store.put(key_of(uid, asked), uid, asked, advised)
 
 
 def test_the_same_question_finds_its_answer() -> None:
@@ -91,16 +89,46 @@ def test_being_shown_counts_for_a_while() -> None:
     assert not store.told(entry)
 
 
+ASKED = SlurmRequest(nodes=2)
+
+
 def test_what_was_just_typed_is_found_without_its_words() -> None:
     clock = Clock()
     store = AdviceStore(clock)
     put(store, thought(text="batch"))
-    entry = put(store, thought(text="srun torchrun"), interactive=True)
-    assert store.just_typed(1, SlurmRequest(nodes=2, arguments=("train.py",))) is entry
-    assert store.just_typed(1, SlurmRequest(nodes=3)) is None
-    assert store.just_typed(2, SlurmRequest(nodes=2)) is None
-    clock.now += INTERACTIVE_FOR_S + 1
-    assert store.just_typed(1, SlurmRequest(nodes=2)) is None
+    entry = put(store, thought(text="srun torchrun"))
+    store.typed(entry, ("torchrun", "train.py"))
+    assert store.just_typed(1, SlurmRequest(nodes=3), ()) is None
+    assert store.just_typed(2, ASKED, ()) is None
+    assert store.just_typed(1, SlurmRequest(nodes=2, arguments=("x",)), ("torchrun",)) is entry
+
+
+def test_typed_advice_is_for_one_submission() -> None:
+    """The next interactive job of the same size may be about anything."""
+    store = AdviceStore(Clock())
+    entry = put(store, thought())
+    store.typed(entry, ())
+    store.typed(entry, ())
+    assert store.just_typed(1, ASKED, ()) is entry
+    assert store.just_typed(1, ASKED, ()) is entry
+    assert store.just_typed(1, ASKED, ()) is None
+
+
+def test_typed_advice_soon_belongs_to_nobody() -> None:
+    clock = Clock()
+    store = AdviceStore(clock)
+    store.typed(put(store, thought()), ())
+    clock.now += TYPED_FOR_S + 1
+    assert store.just_typed(1, ASKED, ()) is None
+
+
+def test_typed_words_must_agree_where_slurm_shows_them() -> None:
+    """23.02 and later show job_submit all words, ``bash`` before the script too."""
+    store = AdviceStore(Clock())
+    entry = put(store, thought())
+    store.typed(entry, ("train.sh", "8"))
+    assert store.just_typed(1, ASKED, ("hostname", "-f")) is None
+    assert store.just_typed(1, ASKED, ("bash", "train.sh", "8")) is entry
 
 
 def test_clearing_forgets_everything() -> None:

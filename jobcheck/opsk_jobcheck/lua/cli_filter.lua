@@ -345,8 +345,55 @@ local function script_among(argv)
   return text, rest
 end
 
-local function what_is_submitted(options, command)
+-- 22.05 keeps the words typed after salloc to itself: they are what follows the options on its own command line.
+local FLAGS = "HhIkKOQsuvV"
+local LONG_FLAGS = { bell = true, contiguous = true, exclusive = true, hold = true, immediate = true,
+  ["kill-command"] = true, ["no-bell"] = true, ["no-kill"] = true, ["no-shell"] = true, overcommit = true,
+  oversubscribe = true, share = true, quiet = true, reboot = true, ["spread-job"] = true, ["use-min-nodes"] = true,
+  verbose = true, x11 = true, ["get-user-env"] = true, ["parsable"] = true, usage = true }
+
+local function takes_next_word(option)
+  local long = option:match("^%-%-([^=]+)$")
+  if long then return not LONG_FLAGS[long] end
+  for letter, rest in option:gmatch("([^-])()") do
+    if not FLAGS:find(letter, 1, true) then return rest > #option end
+  end
+  return false
+end
+
+local function words_after_options(command_line)
+  local found, after_option, words = {}, false, false
+  for word in command_line:gmatch("(%Z*)%z") do
+    if #found >= 4096 then break end
+    if words then
+      found[#found + 1] = word
+    elseif words == nil then
+      found[1], words = word, true
+    elseif after_option then
+      after_option = false
+    elseif word == "--" then
+      words = nil
+    elseif word:find("^%-.") and not word:find("^%-%-.-=") then
+      after_option = takes_next_word(word)
+    elseif not word:find("^%-") and word ~= ":" then
+      found[1], words = word, true
+    end
+  end
+  return found
+end
+
+local function typed_words(options, command)
   local argv = words_of(options)
+  if argv[1] or command ~= "salloc" then return argv end
+  local file = io.open("/proc/self/cmdline", "rb")
+  if not file then return argv end
+  local line = file:read(MAX_SEARCHED) or ""
+  file:close()
+  return words_after_options((line:gsub("^%Z*%z", "")))
+end
+
+local function what_is_submitted(options, command)
+  local argv = typed_words(options, command)
   if command ~= "sbatch" then
     local text, rest = script_among(argv)
     return text, rest or argv

@@ -270,10 +270,10 @@ local function arguments(job_desc)
   return found, table.concat(found, " ")
 end
 
--- An interactive request may carry no words at all (22.05 shows none of salloc and srun): the advisor may know it.
-local function worth_a_question(script, words)
+-- Of what was typed after salloc and srun, 22.05 shows nothing and one word: the advisor may know the rest.
+local function worth_a_question(script, argv, words)
   if script then return #script <= MAX_ASKED and looks_like_training(script) and not opted_out(script) end
-  return words == "" or looks_like_training(words)
+  return #argv <= 1 or looks_like_training(words)
 end
 
 local function question(job_desc, submit_uid, script, argv)
@@ -318,7 +318,7 @@ local function submit(job_desc, submit_uid)
   if not asks_for_gpus(job_desc) then return end
   local script = job_desc.script
   local argv, words = arguments(job_desc)
-  if not worth_a_question(script, words) or breaker_is_open() then return end
+  if not worth_a_question(script, argv, words) or breaker_is_open() then return end
   local answer, why = ask(question(job_desc, submit_uid, script, argv))
   if not answer then return count_failure(why) end
   count_success()

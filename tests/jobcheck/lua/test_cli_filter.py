@@ -117,6 +117,47 @@ def test_a_program_among_typed_words_is_not_read(hooks: Hooks, serve: Serve) -> 
     assert all("script" not in asked for asked in questions(answers) if asked["kind"] == "advise")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["salloc", "-N2", "--gpus-per-node=8", "torchrun", "x.py", "-N", "3"],
+        ["salloc", "-N", "2", "--gpus-per-node", "8", "torchrun", "x.py", "-N", "3"],
+        ["salloc", "-QN2", "-v", "--exclusive", "--bell", "-J", "torchrun", "torchrun", "x.py", "-N", "3"],
+        ["salloc", "-N2", "--gpus=8", "--", "torchrun", "x.py", "-N", "3"],
+        ["salloc", "-N2", ":", "-N1", "--gpus=8", "torchrun", "x.py", "-N", "3"],
+    ],
+)
+def test_words_after_salloc_are_found_where_slurm_hides_them(hooks: Hooks, serve: Serve, words: list[str]) -> None:
+    """In 22.05 ``argv`` of salloc is empty: they are what follows the options on its command line."""
+    serve(answers := AnswerWith(answer()))
+    (hooks.directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+    hooks.filter(
+        f"""
+        local open = io.open
+        io.open = function(path, mode)
+          return open(path == "/proc/self/cmdline" and "{hooks.directory}/cmdline" or path, mode)
+        end
+        """
+        + pre_submit('type = "salloc", argv = {}')
+    )
+    assert questions(answers)[0]["argv"] == ["torchrun", "x.py", "-N", "3"]
+
+
+@pytest.mark.parametrize("words", [["salloc", "-N2", "--gpus=8"], ["salloc", "-J", "train"], ["salloc", "--"], []])
+def test_an_interactive_shell_is_no_training_job(hooks: Hooks, serve: Serve, words: list[str]) -> None:
+    server = serve(AnswerWith(answer()))
+    (hooks.directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+    ran = hooks.filter(
+        f"""
+        local open = io.open
+        io.open = function() return open("{hooks.directory}/cmdline", "rb") end
+        """
+        + pre_submit('type = "salloc", argv = {}')
+    )
+    assert server.connections == 0
+    assert ran.one("returned") == "0"
+
+
 def test_a_wrapped_command_is_sent_as_the_script_that_sbatch_makes(hooks: Hooks, serve: Serve) -> None:
     serve(answers := AnswerWith(answer()))
     hooks.filter(pre_submit('wrap = "torchrun train.py"'))

@@ -184,8 +184,17 @@ def test_an_interactive_job_is_asked_about_by_its_words(hooks: Hooks, serve: Ser
 
 def test_an_interactive_job_that_trains_nothing_is_not_asked_about(hooks: Hooks, serve: Serve) -> None:
     server = serve(AnswerWith(advice()))
-    hooks.submit(submit(fields='argv = { "hostname" }, script = nil'))
+    hooks.submit(submit(fields='argv = { "hostname", "-f" }, script = nil'))
     assert server.connections == 0
+
+
+@pytest.mark.parametrize("words", ["", '"./run"'])
+def test_an_interactive_job_whose_words_are_hidden_is_asked_about(hooks: Hooks, serve: Serve, words: str) -> None:
+    """22.05 shows no word of salloc and one of srun; the advisor has just heard the others from cli_filter."""
+    server = serve(AnswerWith(advice(lines=[])))
+    ran = hooks.submit(submit(fields=f"argv = {{ {words} }}, script = nil"))
+    assert server.connections == 1
+    assert ran.one("admin_comment") == "opsk:v1 verdict=oom"
 
 
 @pytest.mark.parametrize("answer", ["silent", "later", "pong", "files", "something else"])
