@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from opsk.costmodel.efficiency import DEFAULT, Efficiency
+from opsk.costmodel.energy import step_energy
+from opsk.costmodel.machine import machine_of
+from opsk.costmodel.memory.peak import peak_memory
+from opsk.costmodel.parameters import count_parameters
+from opsk.costmodel.pipeline import stages_of
+from opsk.costmodel.shares import shares_of
+from opsk.costmodel.step_time import step_time
 from opsk.costmodel.table import PlanTable, PredictionTable
-from opsk.hardware.spec import ClusterSpec
+from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
 
 
-def predict(model: ModelShape, plans: PlanTable, cluster: ClusterSpec) -> PredictionTable:
-    """Return memory and time of every plan of the table."""
-    raise NotImplementedError
+def predict(
+    model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
+) -> PredictionTable:
+    """Return memory, time and energy of every plan of the table.
+
+    Rules of frameworks (heads divisible by tp, ...) are not checked here, see `opsk.costmodel.rules`; what breaks them
+    gets the numbers of its real-valued shares.
+
+    Raises
+    ------
+    InputError
+        The cluster's GPU has no peak for a number format that a plan uses.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        shares = shares_of(model, plans)
+        machine = machine_of(cluster, plans.precision, efficiency)
+        stages = stages_of(model, shares)
+        parameters = count_parameters(model, shares, stages)
+        memory = peak_memory(model, shares, stages, parameters, capacity_bytes(machine.gpu), efficiency)
+        time = step_time(model, shares, stages, parameters, machine, efficiency)
+        energy = step_energy(model, shares, time, machine)
+    return PredictionTable(memory=memory, time=time, energy=energy)
+
+
+def capacity_bytes(gpu: GpuSpec) -> float:
+    """Return what processes can be given of a GPU's memory, or the device's total where that is not known [bytes]."""
+    return float(gpu.usable_bytes or gpu.memory_bytes)

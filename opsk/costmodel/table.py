@@ -118,8 +118,21 @@ class TimeTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyTable:
+    """Energy of the GPUs of a plan, one entry a plan: ``step_j`` and ``j_per_token`` of all GPUs together [J].
+
+    ``gpu_w`` is the mean power of one GPU [W].
+    """
+
+    step_j: Range
+    j_per_token: Range
+    gpu_w: FloatColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionTable:
     """What the cost model says of each row of a `PlanTable`."""
 
     memory: MemoryTable
     time: TimeTable
+    energy: EnergyTable

@@ -1,0 +1,1 @@
+"""How much memory does the fullest GPU need, term by term?"""

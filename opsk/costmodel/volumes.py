@@ -1,0 +1,85 @@
+"""How many bytes does each collective of a step work on, by axis?
+
+Sizes are those of the whole array, as nccl-tests defines them, for one call on one group; how often a step calls it is
+told beside each. What a ring of n ranks makes each of them send is in `ring_share`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opsk.costmodel.shares import Shares
+from opsk.costmodel.table import PRECISIONS, FloatColumn
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Precision
+
+_REDUCED_BYTES = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.BF16: 4.0, Precision.FP8: 4.0}
+"""Bytes of a gradient element on the wire: Megatron-LM accumulates and reduces bf16 gradients in fp32, fp16 as is."""
+_REDUCED = np.array([_REDUCED_BYTES[precision] for precision in PRECISIONS])
+
+
+def ring_share(ranks: FloatColumn) -> FloatColumn:
+    """Return the part of an array that each rank of a ring sends in an all-gather or reduce-scatter: (n - 1) / n.
+
+    An all-reduce is both, one after the other: twice that.
+    """
+    return (ranks - 1) / ranks
+
+
+def passes(shares: Shares) -> FloatColumn:
+    """Return how often a micro-batch goes through a layer: forward, backward, and forward again if recomputed."""
+    return np.where(shares.full_recompute, 3.0, 2.0)
+
+
+def tensor_parallel_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+    """Return what one layer all-reduces in one pass of a micro-batch [bytes]: two arrays of s b h.
+
+    With sequence parallelism as many reduce-scatters and all-gathers of the same volume take their place (Korthikanti
+    et al. 2022, section 4.2.2).
+    """
+    return 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+
+
+def context_parallel_bytes(shares: Shares) -> FloatColumn:
+    """Return keys and values that pass round the ring in one layer [bytes].
+
+    Ring attention sends them once in each pass, and their gradients once more in the backward pass: passes + 1 times.
+    """
+    return 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * shares.cp
+
+
+def expert_parallel_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+    """Return what each rank sends in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine."""
+    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes
+
+
+def pipeline_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+    """Return one message between stages [bytes]: s b h / t, since every tensor-parallel rank sends its part.
+
+    Each chunk of each micro-batch has one forward and one backward. Source: the scatter/gather optimisation of
+    Narayanan et al. 2021, section 4.1; sequence parallelism splits the same way.
+    """
+    return shares.tokens * model.hidden * shares.activation_bytes / shares.tp
+
+
+def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
+    """Return the bytes per parameter that data-parallel ranks reduce-scatter or gather.
+
+    Once a step: gradients twice for an all-reduce, or gradients and weights where the optimizer is sharded. With ZeRO-3
+    for every micro-batch: weights gathered twice and gradients reduce-scattered.
+    """
+    reduced, weight_bytes = _REDUCED[shares.precision], shares.activation_bytes
+    once = np.where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
+    return np.where(shares.shards_weights, 2.0 * weight_bytes + reduced, once)
+
+
+def data_parallel_calls(shares: Shares) -> FloatColumn:
+    """Return how often a step does that: once, or once a micro-batch with ZeRO-3."""
+    return np.where(shares.shards_weights, shares.micro_batches, 1.0)
+
+
+def tied_embedding_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+    """Return the gradient of a tied embedding, all-reduced between first and last stage once a step [bytes]; else 0."""
+    is_shared = np.where(shares.pp > 1, float(model.tied_embeddings), 0.0)
+    gradient_bytes: FloatColumn = shares.vocab * model.hidden * _REDUCED[shares.precision]
+    return is_shared * gradient_bytes
