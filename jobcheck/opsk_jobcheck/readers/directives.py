@@ -1,0 +1,371 @@
+"""What do the ``#SBATCH`` lines of a script ask for, read as sbatch itself reads them?
+
+sbatch stops at the first line that is neither blank nor a comment; wants ``#SBATCH`` in the first column; joins the
+words of all these lines to one command line; expands nothing; drops the rest of a line from an unquoted ``#`` on; and
+lets the last of several equal options win. Source: ``_opt_batch_script`` and ``get_argument`` in
+``src/sbatch/opt.c`` of Slurm 22.05 to 26.05, and their ``getopt_long`` table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opsk.workload.workload import Evidence, Problem, Unknown
+from opsk_jobcheck.readers.sbatch_options import ArgumentKind, long_option, short_option
+from opsk_jobcheck.requested import MAX_COUNT, gpus_of
+
+MAX_HEAD_CHARACTERS = 1 << 20
+"""Directives stand at the top; behind a comment of this size nobody looks for more."""
+MAX_WORDS = 4096
+MAX_TEXT = 200
+"""Longest piece of a script that is kept as evidence or shown in a message."""
+
+_MAGIC = ("#SBATCH", "#SLURM")
+_OTHERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
+_SPACE = " \t\r\v\f"
+_NODES = re.compile(r"[ \t]*([0-9]{1,9})([kKmM]?)[ \t]*")
+_COUNT = re.compile(r"[ \t]*([0-9]{1,9})")
+_SUFFIX = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_FIELDS = {
+    "nodes": "plan.nodes",
+    "ntasks": "slurm.ntasks",
+    "ntasks-per-node": "slurm.ntasks_per_node",
+    "ntasks-per-gpu": "slurm.ntasks_per_gpu",
+    "cpus-per-task": "slurm.cpus_per_task",
+    "gpus": "plan.gpus",
+    "gpus-per-node": "plan.gpus_per_node",
+    "gres": "plan.gpus_per_node",
+    "gpus-per-task": "slurm.gpus_per_task",
+    "tres-per-task": "slurm.gpus_per_task",
+    "partition": "slurm.partition",
+    "constraint": "slurm.constraint",
+    "job-name": "slurm.job_name",
+}
+"""Where each option ends; among options with the same end the first that is named here wins."""
+_WORDS = frozenset({"slurm.partition", "slurm.constraint", "slurm.job_name"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directives:
+    """What a script's own lines ask of the scheduler; ``None`` is "not asked for, or cannot be told".
+
+    Parameters
+    ----------
+    scheduler
+        ``slurm``, ``pbs``, ``lsf``, ``cobalt`` by the script's directives; ``None`` when it has none. Only Slurm's
+        are read.
+    is_heterogeneous
+        True when the script asks for several components (``#SBATCH hetjob``); then no size is told, since each
+        component has its own.
+    evidence
+        One entry a value, with the dotted field (``plan.nodes``, ``gpu``, ``slurm.ntasks``).
+    unknown
+        Sizes that are asked for and cannot be told, with the reason.
+    problems
+        What sbatch would refuse, or what does not mean what it looks like.
+    """
+
+    scheduler: str | None = None
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    ntasks_per_gpu: int | None = None
+    cpus_per_task: int | None = None
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gpu_type: str | None = None
+    partition: str | None = None
+    constraint: str | None = None
+    job_name: str | None = None
+    is_heterogeneous: bool = False
+    evidence: tuple[Evidence, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One directive line: its number from 1, the whole of it, and the words that sbatch makes of it."""
+
+    number: int
+    text: str
+    words: tuple[str, ...]
+    unmatched: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option as given, by its full long name."""
+
+    name: str
+    value: str
+    line: _Line
+
+
+def read_directives(text: str, *, file: str) -> Directives:
+    """Return what the directive lines at the top of a script ask for; never raises.
+
+    Parameters
+    ----------
+    text
+        The script, or its start.
+    file
+        Its name, for evidence and messages.
+    """
+    return _Reading(file).read(text)
+
+
+class _Reading:
+    """Collects the values of one script."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.values: dict[str, int | str] = {}
+        self.evidence: dict[str, Evidence] = {}
+        self.unknown: dict[str, Unknown] = {}
+        self.problems: list[Problem] = []
+
+    def read(self, text: str) -> Directives:
+        """Return the directives of a script."""
+        head = text[:MAX_HEAD_CHARACTERS]
+        lines, het_line = self._directive_lines(head)
+        if not lines and not het_line:
+            return Directives(scheduler=_other_scheduler(head))
+        options: dict[str, _Option] = {}
+        for option in self._options(lines):
+            options.pop(option.name, None)
+            options[option.name] = option
+        for name in reversed(_FIELDS):
+            if name in options:
+                self._take(options[name])
+        if het_line:
+            self._forget_sizes(het_line)
+        return Directives(
+            scheduler="slurm",
+            is_heterogeneous=bool(het_line),
+            evidence=tuple(self.evidence.values()),
+            unknown=tuple(self.unknown.values()),
+            problems=tuple(self.problems),
+            **{_attribute(name): value for name, value in self.values.items()},  # type: ignore[arg-type]
+        )
+
+    def _directive_lines(self, head: str) -> tuple[list[_Line], int]:
+        """Return the lines of the first component, and the line where a second one starts (0 when none does)."""
+        lines: list[_Line] = []
+        if "\r\n" in head[:MAX_TEXT]:
+            what = "the script has DOS line ends, and sbatch refuses it"
+            self._problem(what, 1, "convert it with dos2unix, or sed -i 's/\\r$//'")
+        for number, line in enumerate(_head_lines(head), start=1):
+            magic = next((word for word in _MAGIC if line.startswith(word)), None)
+            if magic is None:
+                continue
+            rest = line[len(magic) :].strip(_SPACE)
+            if re.match(r"(?:hetjob|packjob)(?:\s|$)", rest, re.IGNORECASE):
+                return lines, number
+            words, unmatched = sbatch_words(rest)
+            lines.append(_Line(number, line.rstrip()[:MAX_TEXT], words, unmatched))
+            if unmatched:
+                self._problem(f"a quote ({unmatched}) is not closed, and sbatch refuses the script", number)
+        return lines, 0
+
+    def _options(self, lines: list[_Line]) -> Iterator[_Option]:
+        """Return the options in the order given, as ``getopt_long`` would take them from the joined words."""
+        words = [(word, line) for line in lines if not line.unmatched for word in line.words][:MAX_WORDS]
+        at = 0
+        while at < len(words):
+            word, line = words[at]
+            at += 1
+            if len(word) < 2 or word[0] != "-" or word == "--":
+                what = f"sbatch takes no word like {word[:MAX_TEXT]!r} here, and refuses the script"
+                self._problem(what, line.number, "write options as --name=value; quote values with blanks")
+                return
+            following = words[at][0] if at < len(words) else None
+            found, taken = _long(word, following, line) if word[1] == "-" else _short(word, following, line)
+            at += taken
+            yield from found
+
+    def _take(self, option: _Option) -> None:
+        """Keep one option's value, or say why it cannot be told."""
+        field, value = _FIELDS[option.name], option.value
+        if field in _WORDS:
+            self._state(field, value[:MAX_TEXT], option)
+        elif "$" in value or "`" in value:
+            shown = value[:MAX_TEXT]
+            why = f"sbatch does not expand {shown} in #SBATCH lines"
+            hint = f"write the number, or give --{option.name} on sbatch's command line"
+            self._cannot_tell(field, why, option, hint)
+        elif option.name == "nodes":
+            self._take_nodes(option)
+        elif option.name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "tres-per-task"):
+            self._take_gpus(option)
+        else:
+            found = _COUNT.fullmatch(value)
+            count = int(found[1]) if found else 0
+            if 0 < count < MAX_COUNT:
+                self._state(field, count, option)
+            else:
+                self._cannot_tell(field, f"{value[:MAX_TEXT]!r} is no number that sbatch takes", option)
+
+    def _take_nodes(self, option: _Option) -> None:
+        """Keep the number of nodes when it is one: ``4``, ``4-4``, ``1k``."""
+        least, dash, most = option.value.partition("-")
+        low, high = _node_number(least), _node_number(most)
+        if (low is None and not (dash and not least.strip())) or (dash and high is None):
+            if re.fullmatch(r"[0-9,:\-]+", option.value):
+                why = f"--nodes={option.value[:MAX_TEXT]} lets Slurm choose the number of nodes"
+                self._unknown("plan.nodes", why, option)
+            else:
+                self._cannot_tell("plan.nodes", f"{option.value[:MAX_TEXT]!r} is no node count", option)
+        elif not dash or low == high:
+            self._state("plan.nodes", low or 0, option)
+        elif low is not None and high is not None and low > high:
+            self._cannot_tell("plan.nodes", f"{option.value[:MAX_TEXT]!r} is no range of nodes", option)
+        else:
+            why = f"--nodes={option.value[:MAX_TEXT]} is a range: only {low or 1} nodes are certain"
+            self._unknown("plan.nodes", why, option)
+
+    def _take_gpus(self, option: _Option) -> None:
+        """Keep a number of GPUs and their type; a request for other resources only says nothing of GPUs."""
+        bare = option.name.startswith("gpus")
+        count, kind = gpus_of(option.value, bare=bare)
+        if count is None and not bare and not re.search(r"\bgpu\b", option.value, re.IGNORECASE):
+            return
+        field = _FIELDS[option.name]
+        if count is None or not 0 <= count < MAX_COUNT:
+            self._cannot_tell(field, f"{option.value[:MAX_TEXT]!r} is no number of GPUs", option)
+            return
+        if count:
+            self._state(field, count, option)
+        if kind and count:
+            self._state("gpu", kind[:MAX_TEXT], option)
+
+    def _state(self, field: str, value: int | str, option: _Option) -> None:
+        """Keep a value and where it stands."""
+        line = option.line
+        self.values[field] = value
+        self.evidence[field] = Evidence(field=field, value=value, file=self.file, line=line.number, text=line.text)
+        self.unknown.pop(field, None)
+
+    def _unknown(self, field: str, why: str, option: _Option) -> None:
+        """Keep that a value cannot be told."""
+        self.values.pop(field, None)
+        self.evidence.pop(field, None)
+        self.unknown[field] = Unknown(field=field, why=why, file=self.file, line=option.line.number)
+
+    def _cannot_tell(self, field: str, why: str, option: _Option, hint: str = "") -> None:
+        """Keep that a value cannot be told, and that something is wrong with it."""
+        self._unknown(field, why, option)
+        self._problem(f"--{option.name}: {why}", option.line.number, hint or f"see --{option.name} in sbatch(1)")
+
+    def _problem(self, what: str, line: int, hint: str = "") -> None:
+        """Keep something that is wrong."""
+        self.problems.append(Problem(what=what, file=self.file, line=line, hint=hint))
+
+    def _forget_sizes(self, line: int) -> None:
+        """Drop what differs between the components of a heterogeneous job."""
+        kept = {name: value for name, value in self.values.items() if name == "slurm.job_name"}
+        self.values = dict(kept)
+        self.evidence = {name: entry for name, entry in self.evidence.items() if name in kept}
+        why = "the job is heterogeneous (hetjob): every component has its own nodes and GPUs"
+        self.unknown = {
+            name: Unknown(field=name, why=why, file=self.file, line=line)
+            for name in ("plan.nodes", "plan.gpus_per_node", "plan.gpus", "gpu")
+        }
+
+
+def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
+    """Return the words that sbatch makes of a directive line, and the quote that it does not close (or nothing).
+
+    Quotes group; a backslash takes the next character as it is; an unquoted ``#`` ends the line wherever it stands;
+    so does an empty word, which sbatch takes for the end. Nothing is expanded.
+    """
+    words: list[str] = []
+    at, size = 0, len(line)
+    while True:
+        while at < size and line[at] in _SPACE:
+            at += 1
+        word: list[str] = []
+        quote = ""
+        while at < size and (quote or line[at] not in _SPACE):
+            character = line[at]
+            at += 1
+            if character == "\\":
+                if at < size and (line[at] == " " or line[at] not in _SPACE):
+                    word.append(line[at])
+                    at += 1
+            elif quote and character == quote:
+                quote = ""
+            elif not quote and character in "\"'":
+                quote = character
+            elif not quote and character == "#":
+                at = size
+            else:
+                word.append(character)
+        if quote:
+            return (), quote
+        if not word or len(words) >= MAX_WORDS:
+            return tuple(words), ""
+        words.append("".join(word))
+
+
+def _head_lines(head: str) -> Iterator[str]:
+    """Return the lines of a script up to its first command."""
+    start = 0
+    while start < len(head):
+        end = head.find("\n", start)
+        end = len(head) if end < 0 else end
+        line = head[start:end]
+        if line.lstrip(_SPACE)[:1] not in ("", "#"):
+            return
+        yield line
+        start = end + 1
+
+
+def _other_scheduler(head: str) -> str | None:
+    """Return the scheduler whose directives a script has that has none for Slurm."""
+    for line in _head_lines(head):
+        for magic, name in _OTHERS:
+            if line.startswith(magic) and line[len(magic) : len(magic) + 1] in ("", " ", "\t"):
+                return name
+    return None
+
+
+def _long(word: str, following: str | None, line: _Line) -> tuple[list[_Option], int]:
+    """Return the option that a word with two dashes is, and how many further words it takes."""
+    name, equals, value = word[2:].partition("=")
+    known = long_option(name)
+    if known is None:
+        # a plugin's option; whether it takes a word of its own only the site's sbatch knows
+        return [], int(not equals and following is not None and not following.startswith("-"))
+    full, kind = known
+    if kind is ArgumentKind.REQUIRED and not equals:
+        return ([_Option(full, following, line)], 1) if following is not None else ([], 0)
+    return [_Option(full, value, line)], 0
+
+
+def _short(word: str, following: str | None, line: _Line) -> tuple[list[_Option], int]:
+    """Return the options that a word with one dash is (``-QN4``), and how many further words it takes."""
+    for at in range(1, len(word)):
+        known = short_option(word[at])
+        if known is None or known[1] is ArgumentKind.NONE:
+            continue
+        name, kind = known
+        if word[at + 1 :] or kind is ArgumentKind.OPTIONAL:
+            return [_Option(name, word[at + 1 :], line)], 0
+        return ([_Option(name, following, line)], 1) if following is not None else ([], 0)
+    return [], 0
+
+
+def _node_number(text: str) -> int | None:
+    """Return a count of nodes, ``k`` and ``m`` for 1024 and its square."""
+    found = _NODES.fullmatch(text)
+    count = int(found[1]) * _SUFFIX[found[2].lower()] if found else 0
+    return count if 0 < count < MAX_COUNT else None
+
+
+def _attribute(field: str) -> str:
+    """Return the attribute of `Directives` that a dotted field stands in."""
+    return "gpu_type" if field == "gpu" else field.partition(".")[2]
