@@ -1,0 +1,198 @@
+"""What is the value of a shell arithmetic expression? 64-bit integers by bash's rules, without side effects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+MAX_TOKENS = 512
+MAX_NESTING = 40
+_TOKEN = re.compile(
+    r"\s*(0[xX][0-9a-fA-F]+|[0-9]+#[0-9a-zA-Z@_]+|[0-9][0-9a-zA-Z_]*|[A-Za-z_][A-Za-z0-9_]*"
+    r"|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^!~?:(),=])"
+)
+_LEVELS: tuple[tuple[str, ...], ...] = (
+    ("||",),
+    ("&&",),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
+_SIGN_BIT = 1 << 63
+_MODULUS = 1 << 64
+
+
+class ArithmeticUnknownError(Exception):
+    """The expression has no certain value; the message says why."""
+
+
+def evaluate(expression: str, lookup: Callable[[str], str], *, depth: int = 0) -> int:
+    """Return the value of ``expression``; ``lookup`` gives the text of a variable.
+
+    Source: bash manual, "Shell Arithmetic". Left out: assignment and increment inside an expression.
+
+    Raises
+    ------
+    ArithmeticUnknownError
+        For anything that is not certain, and for what bash would refuse.
+    """
+    return _Expression(_tokens(expression), lookup, depth).value()
+
+
+def _tokens(expression: str) -> list[str]:
+    """Cut an expression into tokens."""
+    tokens: list[str] = []
+    position, text = 0, expression.strip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if not match or len(tokens) >= MAX_TOKENS:
+            raise ArithmeticUnknownError(f"cannot evaluate {text[:40]!r}")
+        tokens.append(match.group(1))
+        position = match.end()
+    return tokens
+
+
+def _wrapped(number: int) -> int:
+    """Return ``number`` in 64-bit two's complement, as bash computes."""
+    return (number + _SIGN_BIT) % _MODULUS - _SIGN_BIT
+
+
+class _Expression:
+    """A recursive-descent evaluator over tokens."""
+
+    def __init__(self, tokens: list[str], lookup: Callable[[str], str], depth: int) -> None:
+        self.tokens = tokens
+        self.lookup = lookup
+        self.depth = depth
+        self.position = 0
+
+    def value(self) -> int:
+        """Evaluate the whole expression; an empty one is 0."""
+        if not self.tokens:
+            return 0
+        result = self._ternary(0)
+        if self.position != len(self.tokens):
+            raise ArithmeticUnknownError(f"cannot evaluate {' '.join(self.tokens)[:40]!r}")
+        return result
+
+    def _next(self) -> str:
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
+
+    def _take(self, token: str) -> bool:
+        if self._next() != token:
+            return False
+        self.position += 1
+        return True
+
+    def _ternary(self, nesting: int) -> int:
+        if nesting > MAX_NESTING:
+            raise ArithmeticUnknownError("the expression is nested too deeply")
+        condition = self._binary(0, nesting)
+        if not self._take("?"):
+            return condition
+        first = self._ternary(nesting + 1)
+        if not self._take(":"):
+            raise ArithmeticUnknownError("a ? without its :")
+        second = self._ternary(nesting + 1)
+        return first if condition else second
+
+    def _binary(self, level: int, nesting: int) -> int:
+        if level == len(_LEVELS):
+            return self._power(nesting)
+        left = self._binary(level + 1, nesting)
+        while self._next() in _LEVELS[level]:
+            sign = self._next()
+            self.position += 1
+            left = _apply(sign, left, self._binary(level + 1, nesting))
+        return left
+
+    def _power(self, nesting: int) -> int:
+        base = self._unary(nesting)
+        if not self._take("**"):
+            return base
+        exponent = self._power(nesting + 1)
+        if not 0 <= exponent <= 64:
+            raise ArithmeticUnknownError(f"exponent {exponent} is out of range")
+        return _wrapped(base**exponent)
+
+    def _unary(self, nesting: int) -> int:
+        if nesting > MAX_NESTING:
+            raise ArithmeticUnknownError("the expression is nested too deeply")
+        sign = self._next()
+        if sign in ("+", "-", "!", "~"):
+            self.position += 1
+            operand = self._unary(nesting + 1)
+            return {"+": operand, "-": _wrapped(-operand), "!": int(not operand), "~": ~operand}[sign]
+        return self._atom(nesting)
+
+    def _atom(self, nesting: int) -> int:
+        token = self._next()
+        self.position += 1
+        if token == "(":
+            inner = self._ternary(nesting + 1)
+            if not self._take(")"):
+                raise ArithmeticUnknownError("brackets do not match")
+            return inner
+        if token[:1].isdigit():
+            return _number(token)
+        if token[:1].isalpha() or token[:1] == "_":
+            if self._next() == "=":
+                raise ArithmeticUnknownError("assignments inside arithmetic are not followed")
+            return self._variable(token)
+        raise ArithmeticUnknownError(f"cannot evaluate {' '.join(self.tokens)[:40]!r}")
+
+    def _variable(self, name: str) -> int:
+        if self.depth > 8:
+            raise ArithmeticUnknownError(f"{name} refers to itself")
+        return evaluate(self.lookup(name), self.lookup, depth=self.depth + 1)
+
+
+def _number(token: str) -> int:
+    """Return the value of a number as bash reads it."""
+    try:
+        if "#" in token:
+            base, _, digits = token.partition("#")
+            if not 2 <= int(base) <= 36:
+                raise ArithmeticUnknownError(f"base {base} is not followed")
+            return _wrapped(int(digits.replace("_", "?"), int(base)))
+        if token[:2] in ("0x", "0X"):
+            return _wrapped(int(token, 16))
+        if not token.isdigit():
+            raise ArithmeticUnknownError(f"{token!r} is no number in the shell")
+        return _wrapped(int(token, 8) if token.startswith("0") and len(token) > 1 else int(token))
+    except ValueError as error:
+        raise ArithmeticUnknownError(f"{token[:40]!r} is no number") from error
+
+
+def _apply(sign: str, left: int, right: int) -> int:
+    """Apply one binary operator; division cuts towards zero as in C."""
+    if sign in ("/", "%"):
+        if right == 0:
+            raise ArithmeticUnknownError("division by zero")
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        return _wrapped(quotient if sign == "/" else left - quotient * right)
+    if sign in ("<<", ">>"):
+        shift = right % 64
+        return _wrapped(left << shift if sign == "<<" else left >> shift)
+    plain: dict[str, Callable[[], int]] = {
+        "+": lambda: left + right,
+        "-": lambda: left - right,
+        "*": lambda: left * right,
+        "<": lambda: int(left < right),
+        ">": lambda: int(left > right),
+        "<=": lambda: int(left <= right),
+        ">=": lambda: int(left >= right),
+        "==": lambda: int(left == right),
+        "!=": lambda: int(left != right),
+        "&": lambda: left & right,
+        "|": lambda: left | right,
+        "^": lambda: left ^ right,
+        "&&": lambda: int(bool(left) and bool(right)),
+        "||": lambda: int(bool(left) or bool(right)),
+    }
+    return _wrapped(plain[sign]())

@@ -1,0 +1,392 @@
+"""What would a script's variables hold and which commands would it run, as far as that is certain without running it?
+
+The evaluator walks the commands in order. A test that cannot be decided is followed both ways and what differs
+afterwards is unknown; a loop is walked once with everything that it changes unknown. No command is ever started: what a
+program would print is unknown, with the program's name as the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from opsk_jobcheck.readers.shell import commands
+from opsk_jobcheck.readers.shell.conditions import holds
+from opsk_jobcheck.readers.shell.expansion import Expander
+from opsk_jobcheck.readers.shell.parser import Parser
+from opsk_jobcheck.readers.shell.scope import Scope, merged
+from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, expanded_source, script_source
+from opsk_jobcheck.readers.shell.syntax import (
+    ArithTest,
+    Assignment,
+    Case,
+    Chain,
+    Command,
+    Function,
+    Group,
+    If,
+    Loop,
+    Pipeline,
+    Simple,
+    Test,
+    Word,
+)
+from opsk_jobcheck.readers.shell.values import Array, Invocation, Run, Scalar, Text, join, literal, unknown
+
+MAX_INVOCATIONS = 5000
+MAX_DEPTH = 24
+_INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
+
+
+def run(
+    text: str,
+    *,
+    given: Mapping[str, Text],
+    environment: Mapping[str, str] | None = None,
+    arguments: tuple[Text, ...] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Run:
+    """Read a script to its end.
+
+    Parameters
+    ----------
+    given
+        Variables that Slurm sets.
+    environment, arguments
+        As in `Scope`.
+    files
+        Texts of files that the script may source, by path.
+    """
+    scope = Scope(given, environment, arguments)
+    evaluator = Evaluator(scope, files or {})
+    evaluator.read(script_source(text))
+    return Run(
+        invocations=tuple(evaluator.invocations),
+        variables=scope.variables,
+        files=evaluator.written,
+        sourced=tuple(dict.fromkeys(evaluator.sourced)),
+        problems=tuple(evaluator.problems),
+    )
+
+
+class Evaluator:
+    """Walks commands; ``ended`` is set once the branch at hand certainly leaves the script or function."""
+
+    def __init__(self, scope: Scope, files: Mapping[str, str]) -> None:
+        self.scope = scope
+        self.files = files
+        self.invocations: list[Invocation] = []
+        self.written: dict[str, Text] = {}
+        self.sourced: list[str] = []
+        self.problems: list[tuple[int, str]] = []
+        self.functions: dict[str, Function] = {}
+        self.source = script_source("")
+        self.certain = True
+        self.ended = False
+        self.depth = 0
+
+    def read(self, source: Source) -> None:
+        """Parse and walk one source; limits end the walk with a problem, never with an error."""
+        outer, self.source = self.source, source
+        parser = Parser(source)
+        try:
+            commands = parser.script()
+            self.problems += parser.problems
+            self.walk(commands)
+        except ShellLimitError as error:
+            self.problems.append((parser.lexer.line(), str(error)))
+        except RecursionError:
+            self.problems.append((parser.lexer.line(), "the script is nested too deeply"))
+        finally:
+            self.source = outer
+
+    def expander(self) -> Expander:
+        """Return the expander of the present scope."""
+        return Expander(self.scope, self.source)
+
+    def walk(self, commands: Iterable[Command]) -> bool | None:
+        """Walk commands in order; the status is that of the last."""
+        status: bool | None = True
+        for command in commands:
+            status = self.step(command)
+            if self.ended and not self.certain:
+                break
+        return status
+
+    def step(self, command: Command) -> bool | None:
+        """Walk one command and return its status: true, false, or ``None`` for not to be told."""
+        self.depth += 1
+        try:
+            if self.depth > MAX_DEPTH * 4:
+                raise ShellLimitError("the script is nested too deeply")
+            return self._step(command)
+        finally:
+            self.depth -= 1
+
+    def _step(self, command: Command) -> bool | None:
+        if isinstance(command, Simple):
+            return self._simple(command)
+        if isinstance(command, Chain):
+            return self._chain(command)
+        if isinstance(command, Pipeline):
+            return self._pipeline(command)
+        if isinstance(command, Test):
+            return holds([self._test_word(word) for word in command.words], extended=True)
+        if isinstance(command, ArithTest):
+            value = self.expander().calculated(command.text, command.line).known
+            return None if value is None else value != "0"
+        if isinstance(command, If):
+            return self._if(command)
+        if isinstance(command, Case):
+            return self._case(command)
+        if isinstance(command, Loop):
+            return self._loop(command)
+        if isinstance(command, Function):
+            self.functions[command.name] = command
+            return True
+        return self._group(command)
+
+    def _test_word(self, word: Word) -> Text:
+        return self.expander().text(word)
+
+    def _chain(self, chain: Chain) -> bool | None:
+        status: bool | None = None
+        for sign, command in chain.links:
+            if not sign:
+                status = self.step(command)
+            elif status is None:
+                line = getattr(command, "line", 0)
+                after = self._maybe([[command]], line, may_skip=True)
+                status = None if after else status
+            elif status == (sign == "&&"):
+                status = self.step(command)
+        return status
+
+    def _pipeline(self, pipeline: Pipeline) -> bool | None:
+        if len(pipeline.commands) == 1:
+            status = self.step(pipeline.commands[0])
+            return None if status is None else status != pipeline.negated
+        for command in pipeline.commands:
+            self._apart([command])
+        return None
+
+    def _group(self, group: Group) -> bool | None:
+        if not group.subshell:
+            return self.walk(group.body)
+        self._apart(group.body)
+        return None
+
+    def _apart(self, commands: list[Command]) -> None:
+        """Walk commands whose assignments stay in a subshell."""
+        outer, self.scope = self.scope, self.scope.copy()
+        was_ended = self.ended
+        self.walk(commands)
+        self.scope, self.ended = outer, was_ended
+
+    def _if(self, command: If) -> bool | None:
+        possible: list[list[Command]] = []
+        for condition, body in command.branches:
+            status = True if condition is None else self.walk(condition)
+            if status is False:
+                continue
+            if status and not possible:
+                return self.walk(body)
+            possible.append(body)
+            if status:
+                return self._maybe(possible, command.line, may_skip=False)
+        if not possible:
+            return True
+        return self._maybe(possible, command.line, may_skip=True)
+
+    def _case(self, command: Case) -> bool | None:
+        word = self.expander().text(command.word)
+        possible: list[list[Command]] = []
+        for patterns, body in command.branches:
+            verdicts = [self._pattern_matches(word, pattern) for pattern in patterns]
+            if all(verdict is False for verdict in verdicts):
+                continue
+            if True in verdicts and not possible:
+                return self.walk(body)
+            possible.append(body)
+            if True in verdicts:
+                return self._maybe(possible, command.line, may_skip=False)
+        return self._maybe(possible, command.line, may_skip=True) if possible else True
+
+    def _pattern_matches(self, word: Text, pattern: Word) -> bool | None:
+        text = self.expander().text(pattern)
+        if text.known == "*":
+            return True
+        return holds([word, literal("==", 0), text], extended=True)
+
+    def _loop(self, loop: Loop) -> bool | None:
+        """Walk a loop's body once, with everything that it changes unknown before and after."""
+        why = f"it changes in the loop of line {loop.line}"
+        changed = {name for name in _assigned([*loop.condition, *loop.body]) | {loop.variable} if name}
+        before = self.scope.copy()
+        for name in changed:
+            self.scope.set(name, Scalar(unknown(why, loop.line)))
+        was_certain, self.certain = self.certain, False
+        was_ended = self.ended
+        self.walk([*loop.condition, *loop.body])
+        self.certain, self.ended = was_certain, was_ended
+        for name in changed:
+            is_array = isinstance(before.find(name), Array) or isinstance(self.scope.find(name), Array)
+            self.scope.set(name, Array((), why) if is_array else Scalar(unknown(why, loop.line)))
+        return None
+
+    def _maybe(self, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:
+        """Walk each body as if it were the one; what they disagree on is unknown afterwards."""
+        outer, was_certain, was_ended = self.scope, self.certain, self.ended
+        self.certain = False
+        results: list[Scope] = [outer.copy()] if may_skip else []
+        for body in bodies:
+            self.scope, self.ended = outer.copy(), False
+            self.walk(body)
+            if not self.ended:
+                results.append(self.scope)
+        self.scope, self.certain, self.ended = outer, was_certain, was_ended
+        if not results:
+            self.ended = True
+            return None
+        outer.adopt(merged(results, line) if len(results) > 1 else results[0])
+        return None
+
+    def _simple(self, command: Simple) -> bool | None:
+        expander = self.expander()
+        if not command.words:
+            for assignment in command.assignments:
+                self.assign(assignment)
+            self._write_files([], command)
+            return True
+        words = expander.words(command.words)
+        if not words:
+            return True
+        name = words[0].known or ""
+        if name in commands.HANDLERS:
+            return commands.HANDLERS[name](self, command, words)
+        if name in self.functions:
+            return self._call(self.functions[name], words)
+        self._write_files(words, command)
+        self.record(words, command.line)
+        return None
+
+    def record(self, words: list[Text], line: int) -> None:
+        """Keep an invocation, and walk what it hands to another shell."""
+        if len(self.invocations) >= MAX_INVOCATIONS:
+            return
+        self.invocations.append(Invocation(words=tuple(words), line=line, certain=self.certain))
+        if self.depth > MAX_DEPTH:
+            return
+        shell = False
+        for before, word in zip([Text(), *words], words, strict=False):
+            known = before.known or ""
+            if shell and _INNER_SCRIPT.fullmatch(known):
+                self.inner(word)
+                return
+            shell = shell or known in _SHELLS
+
+    def inner(self, text: Text) -> None:
+        """Walk a text that another shell would run."""
+        if self.depth > MAX_DEPTH or not text.parts:
+            return
+        self.depth += 4
+        outer, self.scope = self.scope, self.scope.copy()
+        was_ended = self.ended
+        self.read(expanded_source(text))
+        self.scope, self.ended = outer, was_ended
+        self.depth -= 4
+
+    def _call(self, function: Function, words: list[Text]) -> bool | None:
+        """Walk a function's body with its own positional parameters."""
+        if self.depth > MAX_DEPTH:
+            return None
+        arguments, was_ended = self.scope.arguments, self.ended
+        self.scope.arguments = tuple(words[1:])
+        self.depth += 4
+        status = self.walk(function.body)
+        self.depth -= 4
+        self.scope.arguments, self.ended = arguments, was_ended
+        return status
+
+    def assign(self, assignment: Assignment) -> None:
+        """Carry out one assignment."""
+        expander = self.expander()
+        name, before = assignment.name, self.scope.find(assignment.name)
+        if assignment.words is not None:
+            words = tuple(expander.words(assignment.words))
+            self.scope.set(name, self._array(name, words, append=assignment.append))
+        elif assignment.index:
+            self.scope.set(name, Array((), f"single members of {name} are set, which is not followed"))
+        elif isinstance(before, Array) and not assignment.append:
+            text = expander.text(assignment.value)
+            self.scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
+        elif assignment.append:
+            self.scope.set(
+                name, Scalar(join((self.scope.text(name, assignment.line), expander.text(assignment.value))))
+            )
+        else:
+            self.scope.set(name, Scalar(expander.text(assignment.value)))
+
+    def _array(self, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
+        """Return the array of ``name=(...)`` or ``name+=(...)``."""
+        if any((word.known or "").startswith("[") and "]=" in (word.known or "") for word in words):
+            return Array((), f"{name} is set by index, which is not followed")
+        if not append:
+            return Array(words)
+        before = self.scope.find(name)
+        if isinstance(before, Array):
+            return Array((*before.words, *words), before.why)
+        if isinstance(before, Scalar):
+            return Array((before.text, *words))
+        if self.scope.is_certainly_unset(name):
+            return Array(words)
+        return Array((self.scope.text(name, 0), *words)) if name in self.scope.given else Array(words)
+
+    def _write_files(self, words: list[Text], command: Simple) -> None:
+        """Remember the text that ``cat <<EOF > file`` and its kin write."""
+        expander = self.expander()
+        body = next((entry.body for entry in command.redirects if entry.body is not None), None)
+        targets = [entry.target for entry in command.redirects if entry.op in (">", ">|", ">>")]
+        name = (words[0].known or "") if words else ""
+        if body is None and name not in ("echo", "printf"):
+            return
+        text = expander.text(body) if body is not None else _spoken(words)
+        paths = [expander.text(target) for target in targets]
+        if name == "tee":
+            paths += words[1:]
+        for path in paths:
+            self.written[path.key] = text
+
+
+def _spoken(words: list[Text]) -> Text:
+    """Return what ``echo`` or ``printf`` with one argument writes."""
+    said = [word for word in words[1:] if (word.known or "") not in ("-e", "-n", "-en")]
+    return said[0] if len(said) == 1 else unknown("it is put together by echo", words[0].line if words else 0)
+
+
+def _assigned(tree: Iterable[Command]) -> set[str]:
+    """Return the names that a tree of commands may assign, however deep they lie."""
+    names: set[str] = set()
+    waiting = list(tree)
+    while waiting:
+        command = waiting.pop()
+        if isinstance(command, Simple):
+            names |= {entry.name for entry in (*command.assignments, *command.arrays)}
+            names |= commands.names_set_by(command)
+        elif isinstance(command, Chain):
+            waiting += [inner for _, inner in command.links]
+        elif isinstance(command, Pipeline):
+            waiting += command.commands
+        elif isinstance(command, If):
+            for condition, body in command.branches:
+                waiting += [*(condition or []), *body]
+        elif isinstance(command, Case):
+            for _, body in command.branches:
+                waiting += body
+        elif isinstance(command, Loop):
+            names.add(command.variable)
+            waiting += [*command.condition, *command.body]
+        elif isinstance(command, Function | Group):
+            waiting += command.body
+    return names

@@ -1,0 +1,337 @@
+"""What do the words of a command become once ``$`` forms are replaced and words are split?"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import replace
+
+from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, evaluate
+from opsk_jobcheck.readers.shell.lexer import Lexer
+from opsk_jobcheck.readers.shell.scope import Scope
+from opsk_jobcheck.readers.shell.source import Source, line_source, unmarked
+from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
+from opsk_jobcheck.readers.shell.values import (
+    MAX_ARRAY_WORDS,
+    Array,
+    Part,
+    Scalar,
+    Text,
+    join,
+    literal,
+    unknown,
+)
+
+MAX_DEPTH = 16
+MAX_PATTERN_CHARS = 4096
+_BLANKS = re.compile(r"[ \t\n]+")
+_SINGLE = frozenset("@*")
+
+
+class Expander:
+    """Expands words in a scope; ``depth`` bounds ``${a:-${b:-...}}``."""
+
+    def __init__(self, scope: Scope, source: Source, depth: int = 0) -> None:
+        self.scope = scope
+        self.source = source
+        self.depth = depth
+
+    def text(self, word: Word | None) -> Text:
+        """Expand a word without splitting it, as bash does in an assignment."""
+        if word is None:
+            return Text()
+        return join(self._whole(segment) for segment in word.segments)
+
+    def words(self, words: list[Word]) -> list[Text]:
+        """Expand and split the words of a command."""
+        out: list[Text] = []
+        for word in words:
+            out += self._split(word)
+            if len(out) > MAX_ARRAY_WORDS:
+                return [*out[:MAX_ARRAY_WORDS], unknown("the command has too many words to be followed", word.line)]
+        return out
+
+    def _whole(self, segment: Segment) -> Text:
+        """Expand one segment to one text."""
+        if isinstance(segment, Lit):
+            return Text(tuple(unmarked(self.source, segment.text, segment.line))) if segment.text else Text()
+        if isinstance(segment, Param) and (members := self._members(segment)) is not None:
+            blank = literal(" ", segment.line)
+            return join(
+                piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))
+            )
+        return self._single(segment)
+
+    def _split(self, word: Word) -> list[Text]:
+        """Expand one word to the words it becomes."""
+        done: list[list[Part]] = []
+        current: list[Part] | None = None
+        for segment in word.segments:
+            if isinstance(segment, Lit):
+                current = [*(current or []), *(self._whole(segment).parts)]
+                continue
+            members = self._members(segment) if isinstance(segment, Param) else None
+            if members is not None and segment.quoted and not _is_star(segment):
+                for index, member in enumerate(members):
+                    if index and current is not None:
+                        done.append(current)
+                        current = None
+                    current = [*(current or []), *member.parts]
+                continue
+            pieces = members if members is not None else [self._single(segment)]
+            if segment.quoted:
+                current = [*(current or []), *self._whole(segment).parts]
+                continue
+            for index, piece in enumerate(pieces):
+                if index and current is not None:
+                    done.append(current)
+                    current = None
+                current = _split_parts(piece, done, current)
+        if current is not None:
+            done.append(current)
+        return [join([Text(tuple(parts))]) for parts in done]
+
+    def _members(self, segment: Param) -> list[Text] | None:
+        """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
+        if segment.name in _SINGLE and not segment.op:
+            if self.scope.arguments is None:
+                return [unknown("the script's arguments are not known here", segment.line)]
+            return list(self.scope.arguments)
+        if segment.index not in ("@", "*") or segment.op in ("#", "!"):
+            return None
+        variable = self.scope.find(segment.name)
+        if isinstance(variable, Array) and not variable.why:
+            members = list(variable.words)
+        elif isinstance(variable, Array):
+            return [unknown(variable.why, segment.line)]
+        elif isinstance(variable, Scalar):
+            members = [variable.text]
+        elif self.scope.is_certainly_unset(segment.name):
+            members = []
+        else:
+            return [self.scope.text(segment.name, segment.line)]
+        if not segment.op or (members and segment.op in (":-", "-")):
+            return members
+        if segment.op in ("//", "/", "#", "##", "%", "%%", "/#", "/%"):
+            return [self._changed(segment, member) for member in members]
+        return [self._operated(segment, members[0] if members else None)]
+
+    def _single(self, segment: Segment) -> Text:
+        """Expand a segment that stands for one text."""
+        if isinstance(segment, Arith):
+            return self._arithmetic(segment)
+        if isinstance(segment, Output):
+            return unknown(f"it is what `{_brief(segment.text)}` prints when the job runs", segment.line)
+        if isinstance(segment, Lit):
+            return self._whole(segment)
+        if segment.op == "#":
+            return self._length(segment)
+        if segment.op == "!":
+            return self._indirect(segment)
+        value = self._value(segment)
+        return self._operated(segment, value) if segment.op else value or self.scope.text(segment.name, segment.line)
+
+    def _value(self, segment: Param) -> Text | None:
+        """Return a parameter's text, ``None`` when it is unset or nothing is known of it."""
+        name, line = segment.name, segment.line
+        if name.isdigit():
+            number = int(name[:6])
+            if self.scope.arguments is None or number == 0:
+                return None if segment.op and number else self.scope.positional(number, line)
+            return self.scope.arguments[number - 1] if number <= len(self.scope.arguments) else None
+        if name == "#":
+            known = self.scope.arguments
+            return (
+                unknown("the number of arguments is not known", line)
+                if known is None
+                else literal(str(len(known)), line)
+            )
+        if name in ("?", "$", "!", "-", "@", "*"):
+            return unknown(f"${name} is known only when the job runs", line, filled=True)
+        variable = self.scope.find(name)
+        if isinstance(variable, Array):
+            return self._member(segment, variable)
+        return variable.text if isinstance(variable, Scalar) else None
+
+    def _member(self, segment: Param, array: Array) -> Text | None:
+        """Return ``${a[i]}``."""
+        if array.why:
+            return unknown(array.why, segment.line)
+        index = self._number(segment.index or "0", segment.line)
+        if index is None:
+            return unknown(f"index {segment.index[:40]} of {segment.name} is not known", segment.line)
+        return array.words[index] if -len(array.words) <= index < len(array.words) else None
+
+    def _operated(self, segment: Param, value: Text | None) -> Text:
+        """Apply the operator of ``${name op arg}``."""
+        op, line = segment.op, segment.line
+        plain = op.lstrip(":")
+        if plain in ("-", "=", "+", "?"):
+            return self._defaulted(segment, value, plain, counts_empty=op.startswith(":"))
+        if value is None:
+            if not self.scope.is_certainly_unset(segment.name):
+                return self.scope.text(segment.name, line)
+            value = Text()
+        return self._changed(segment, value)
+
+    def _defaulted(self, segment: Param, value: Text | None, op: str, *, counts_empty: bool) -> Text:
+        """Apply ``:-``, ``:=``, ``:+`` and ``:?``; a name that the script never set counts as unset."""
+        is_set: bool | None = value is not None and (value.is_filled if counts_empty else True)
+        if is_set is None and value is not None:
+            return unknown(value.why, segment.line)
+        if op == "+":
+            if value is None and not self.scope.is_certainly_unset(segment.name):
+                return self.scope.text(segment.name, segment.line)
+            return self.argument(segment.arg, segment) if is_set else Text()
+        if is_set and value is not None:
+            return value
+        if op == "?":
+            return value if value is not None else self._unset_text(segment)
+        default = self.argument(segment.arg, segment)
+        if op == "=" and not segment.index and not segment.name.isdigit():
+            self.scope.set(segment.name, Scalar(default))
+        return default
+
+    def _unset_text(self, segment: Param) -> Text:
+        """Return what is known of a parameter that is required but not set here."""
+        if segment.name.isdigit():
+            return self.scope.positional(int(segment.name[:6]), segment.line)
+        return self.scope.text(segment.name, segment.line)
+
+    def argument(self, text: str, segment: Param) -> Text:
+        """Expand the argument of an operator."""
+        if self.depth >= MAX_DEPTH:
+            return unknown("expansions are nested too deeply", segment.line)
+        self.source.spend(len(text))
+        source = line_source(text, segment.line, self.source.unknown)
+        source.work = self.source.work
+        return Expander(self.scope, source, self.depth + 1).text(Lexer(source).read_text(quoted=segment.quoted))
+
+    def _changed(self, segment: Param, value: Text) -> Text:
+        """Apply the operators that cut and replace."""
+        known = value.known
+        if known is None:
+            return unknown(value.why, segment.line, filled=False)
+        line = value.line or segment.line
+        if segment.op == ":":
+            return self._substring(segment, known, line)
+        if segment.op in ("^", "^^", ",", ",,"):
+            return literal(_cased(segment.op, known), line)
+        pattern, _, replacement = segment.arg.partition("/") if segment.op[0] == "/" else (segment.arg, "", "")
+        glob, new = self.argument(pattern, segment), self.argument(replacement, segment)
+        if glob.known is None or new.known is None:
+            return unknown(glob.why or new.why, segment.line)
+        changed = _replaced(segment.op, known, glob.known, new.known)
+        return (
+            unknown(f"${{{segment.name}{segment.op}…}} is not followed", line)
+            if changed is None
+            else literal(changed, line)
+        )
+
+    def _substring(self, segment: Param, known: str, line: int) -> Text:
+        """Return ``${name:offset:length}``."""
+        first, _, second = segment.arg.partition(":")
+        offset = self._number(first, line)
+        length = self._number(second, line) if second else len(known)
+        if offset is None or length is None:
+            return unknown(f"the substring of {segment.name} is not known", line)
+        start = max(len(known) + offset, 0) if offset < 0 else offset
+        return literal(known[start : start + length] if length >= 0 else known[start:length], line)
+
+    def _length(self, segment: Param) -> Text:
+        """Return ``${#name}`` or ``${#name[@]}``."""
+        variable = self.scope.find(segment.name)
+        if segment.index in ("@", "*") and isinstance(variable, Array):
+            if variable.why:
+                return unknown(variable.why, segment.line, filled=True)
+            return literal(str(len(variable.words)), segment.line)
+        text = self.scope.text(segment.name, segment.line)
+        if text.known is None:
+            return unknown(text.why, segment.line, filled=True)
+        return literal(str(len(text.known)), segment.line)
+
+    def _indirect(self, segment: Param) -> Text:
+        """Return ``${!name}``."""
+        name = self.scope.text(segment.name, segment.line)
+        if name.known is None or not name.known.isidentifier():
+            return unknown(name.why or f"{segment.name} names no variable", segment.line)
+        return self.scope.text(name.known, segment.line)
+
+    def _arithmetic(self, segment: Arith) -> Text:
+        """Return ``$((expression))``."""
+        return self.calculated(segment.text, segment.line)
+
+    def calculated(self, expression: str, line: int) -> Text:
+        """Return the value of an arithmetic expression as text."""
+        if "$" in expression or "`" in expression:
+            expanded = self.argument(expression, Param("", line, quoted=True))
+            if expanded.known is None:
+                return unknown(expanded.why, line, filled=True)
+            expression = expanded.known
+        try:
+            return literal(str(evaluate(expression, lambda name: self._operand(name, line))), line)
+        except ArithmeticUnknownError as error:
+            return unknown(str(error), line, filled=True)
+
+    def _operand(self, name: str, line: int) -> str:
+        """Return the text of a variable inside arithmetic."""
+        text = self.scope.text(name, line)
+        if text.known is None:
+            raise ArithmeticUnknownError(text.why)
+        return text.known
+
+    def _number(self, expression: str, line: int) -> int | None:
+        """Return the value of an arithmetic expression, ``None`` when it is not certain."""
+        known = self.calculated(expression, line).known
+        return None if known is None else int(known)
+
+
+def _brief(command: str) -> str:
+    """Return a command short enough for a reason."""
+    one_line = " ".join(command.split())
+    return one_line if len(one_line) <= 40 else one_line[:39] + "…"
+
+
+def _is_star(segment: Segment) -> bool:
+    """Return whether a segment is ``$*`` or ``${a[*]}``, which a quoted word joins."""
+    return isinstance(segment, Param) and (segment.name == "*" or segment.index == "*")
+
+
+def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
+    """Split a text at blanks; finished words go to ``done``, the open one is returned."""
+    for part in text.parts:
+        if part.why:
+            current = [*(current or []), part]
+            continue
+        pieces = _BLANKS.split(part.text)
+        for index, piece in enumerate(pieces):
+            if index and current is not None:
+                done.append(current)
+                current = None
+            if piece:
+                current = [*(current or []), replace(part, text=piece)]
+    return current
+
+
+def _cased(op: str, text: str) -> str:
+    """Apply ``^``, ``^^``, ``,`` and ``,,``."""
+    change = str.upper if op[0] == "^" else str.lower
+    return change(text) if len(op) == 2 else change(text[:1]) + text[1:]
+
+
+def _replaced(op: str, text: str, glob: str, new: str) -> str | None:
+    """Apply ``#``, ``##``, ``%``, ``%%``, ``/`` and ``//``; ``None`` when the pattern is too large to be tried."""
+    if len(text) > MAX_PATTERN_CHARS or glob.count("*") > 2 or len(glob) > 256:
+        return None if glob else text
+    pattern = re.compile(fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z"), re.DOTALL)
+    if op in ("#", "##"):
+        ends = [end for end in range(len(text) + 1) if pattern.fullmatch(text, 0, end)]
+        return text[(min(ends) if op == "#" else max(ends)) :] if ends else text
+    if op in ("%", "%%"):
+        starts = [start for start in range(len(text) + 1) if pattern.fullmatch(text, start)]
+        return text[: (max(starts) if op == "%" else min(starts))] if starts else text
+    if not glob:
+        return text
+    if op in ("/#", "/%"):
+        return None
+    return pattern.sub(lambda _: new, text, count=1 if op == "/" else 0)

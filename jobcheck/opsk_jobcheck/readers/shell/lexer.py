@@ -1,0 +1,269 @@
+"""How is shell text cut into words and their segments? Quotes, ``$`` forms and here-documents, by bash's rules."""
+
+from __future__ import annotations
+
+import re
+
+from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
+from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
+
+_PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+_QUOTED_PLAIN = re.compile(r'[^"\\$`]+')
+_TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
+_BODY_PLAIN = re.compile(r"[^\\$`]+")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPECIAL = re.compile(r"[0-9@*#?$!\-]")
+_BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
+_INTEREST = re.compile(r"[\\'\"`$(){}]")
+_ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
+WORD_ENDS = frozenset(" \t\n;&|<>()")
+MAX_DEPTH = 60
+
+
+class Lexer:
+    """Cuts one source into words; ``position`` is where the next character is."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.text = source.text
+        self.end = len(source.text)
+        self.position = 0
+
+    def line(self) -> int:
+        """Return the line of the next character."""
+        return self.source.line_at(self.position)
+
+    def skip_blank(self) -> None:
+        """Skip blanks, joined lines and a comment, but no newline."""
+        if match := _BLANK.match(self.text, self.position):
+            self.position = match.end()
+        if self.position < self.end and self.text[self.position] == "#":
+            newline = self.text.find("\n", self.position)
+            self.position = self.end if newline < 0 else newline
+
+    def skip_space(self) -> None:
+        """Skip blanks, comments and newlines."""
+        while True:
+            self.skip_blank()
+            if self.position >= self.end or self.text[self.position] != "\n":
+                return
+            self.position += 1
+
+    def starts(self, sign: str) -> bool:
+        """Return whether ``sign`` comes next."""
+        return self.text.startswith(sign, self.position)
+
+    def take(self, sign: str) -> bool:
+        """Consume ``sign`` when it comes next."""
+        if not self.starts(sign):
+            return False
+        self.position += len(sign)
+        return True
+
+    def read_word(self) -> Word | None:
+        """Read one word, or return ``None`` when none starts here."""
+        line = self.line()
+        segments: list[Segment] = []
+        while self.position < self.end:
+            sign = self.text[self.position]
+            if sign in WORD_ENDS or (sign == "#" and not segments):
+                break
+            self._read_segment(segments, sign)
+        return Word(segments, line) if segments else None
+
+    def read_text(self, *, quoted: bool) -> Word:
+        """Read all that is left as one word, blanks included (the argument of ``${x:-...}``)."""
+        segments: list[Segment] = []
+        line = self.line()
+        while self.position < self.end:
+            if quoted:
+                self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
+            elif match := _TEXT_PLAIN.match(self.text, self.position):
+                segments.append(Lit(match.group(), self.line(), quoted=False))
+                self.position = match.end()
+            else:
+                self._read_segment(segments, self.text[self.position])
+        return Word(segments, line)
+
+    def read_body(self) -> Word:
+        """Read all that is left as the body of a here-document: only ``$``, backticks and their escapes count."""
+        segments: list[Segment] = []
+        line = self.line()
+        while self.position < self.end:
+            self._quoted_piece(segments, _BODY_PLAIN, escapes="$`\\")
+        return Word(segments, line)
+
+    def matching(self, start: int, opening: str, closing: str) -> int:
+        """Return the offset of the bracket that closes one opened before ``start``; the end of text without one.
+
+        Raises
+        ------
+        ShellLimitError
+            When brackets nest too deeply or the search takes more work than a script is worth.
+        """
+        depth, position = 1, start
+        quote = ""
+        for match in _INTEREST.finditer(self.text, start):
+            if match.start() < position:
+                continue
+            sign, position = match.group(), match.start() + 1
+            if quote == "'":
+                quote = "" if sign == "'" else quote
+            elif sign == "\\":
+                position += 1
+            elif sign == '"' or (sign == "'" and not quote):
+                quote = "" if quote == sign else sign
+            elif sign in (opening, closing) and not quote:
+                depth += 1 if sign == opening else -1
+                if depth > MAX_DEPTH:
+                    raise ShellLimitError("the script is nested too deeply")
+                if depth == 0:
+                    self.source.spend(position - start)
+                    return position - 1
+        self.source.spend(self.end - start)
+        return self.end
+
+    def _read_segment(self, segments: list[Segment], sign: str) -> None:
+        """Read one segment of an unquoted word."""
+        if sign == "'":
+            self._single_quoted(segments)
+        elif sign == '"':
+            self._double_quoted(segments)
+        elif sign == "\\":
+            self._escaped(segments)
+        elif sign == "$":
+            self._dollar(segments, quoted=False)
+        elif sign == "`":
+            self._backticks(segments, quoted=False)
+        elif match := _PLAIN.match(self.text, self.position):
+            segments.append(Lit(match.group(), self.line(), quoted=False))
+            self.position = match.end()
+        else:
+            segments.append(Lit(sign, self.line(), quoted=False))
+            self.position += 1
+
+    def _single_quoted(self, segments: list[Segment]) -> None:
+        line = self.line()
+        close = self.text.find("'", self.position + 1)
+        close = self.end if close < 0 else close
+        self._by_lines(segments, self.position + 1, close, line)
+        self.position = close + 1
+
+    def _by_lines(self, segments: list[Segment], start: int, stop: int, line: int) -> None:
+        """Add quoted text line by line, so that each piece keeps its own line; an empty text still makes a word."""
+        if start >= stop:
+            segments.append(Lit("", line, quoted=True))
+            return
+        while start < stop:
+            newline = self.text.find("\n", start, stop)
+            cut = stop if newline < 0 else newline + 1
+            segments.append(Lit(self.text[start:cut], self.source.line_at(start), quoted=True))
+            start = cut
+
+    def _double_quoted(self, segments: list[Segment]) -> None:
+        segments.append(Lit("", self.line(), quoted=True))
+        self.position += 1
+        while self.position < self.end and self.text[self.position] != '"':
+            self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
+        self.position += 1
+
+    def _quoted_piece(self, segments: list[Segment], plain: re.Pattern[str], *, escapes: str) -> None:
+        """Read the next piece of double-quoted text."""
+        sign = self.text[self.position]
+        if match := plain.match(self.text, self.position):
+            self._by_lines(segments, self.position, match.end(), self.line())
+            self.position = match.end()
+        elif sign == "\\":
+            following = self.text[self.position + 1 : self.position + 2]
+            if following != "\n":
+                kept = following if following in escapes and following else "\\" + following
+                segments.append(Lit(kept, self.line(), quoted=True))
+            self.position += 2
+        elif sign == "$":
+            self._dollar(segments, quoted=True)
+        elif sign == "`":
+            self._backticks(segments, quoted=True)
+        else:
+            segments.append(Lit(sign, self.line(), quoted=True))
+            self.position += 1
+
+    def _escaped(self, segments: list[Segment]) -> None:
+        following = self.text[self.position + 1 : self.position + 2]
+        if following not in ("\n", ""):
+            segments.append(Lit(following, self.line(), quoted=True))
+        self.position += 2
+
+    def _backticks(self, segments: list[Segment], *, quoted: bool) -> None:
+        line = self.line()
+        close = self.position + 1
+        while close < self.end and self.text[close] != "`":
+            close += 2 if self.text[close] == "\\" else 1
+        self.source.spend(close - self.position)
+        segments.append(Output(self.text[self.position + 1 : close], line, quoted))
+        self.position = close + 1
+
+    def _dollar(self, segments: list[Segment], *, quoted: bool) -> None:
+        """Read what a ``$`` begins."""
+        line, start = self.line(), self.position
+        following = self.text[start + 1 : start + 2]
+        if following == "(":
+            self._command_or_arithmetic(segments, line, quoted=quoted)
+        elif following == "{":
+            self._braced(segments, line, quoted=quoted)
+        elif following == "'" and not quoted:
+            self._ansi_quoted(segments, line)
+        elif following == '"' and not quoted:
+            self.position += 1
+            self._double_quoted(segments)
+        elif match := _NAME.match(self.text, start + 1) or _SPECIAL.match(self.text, start + 1):
+            segments.append(Param(match.group(), line, quoted))
+            self.position = match.end()
+        else:
+            segments.append(Lit("$", line, quoted))
+            self.position += 1
+
+    def _command_or_arithmetic(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
+        if self.text.startswith("$((", self.position):
+            close = self.matching(self.position + 3, "(", ")")
+            if self.text.startswith("))", close):
+                segments.append(Arith(self.text[self.position + 3 : close], line, quoted))
+                self.position = close + 2
+                return
+        close = self.matching(self.position + 2, "(", ")")
+        segments.append(Output(self.text[self.position + 2 : close], line, quoted))
+        self.position = close + 1
+
+    def _braced(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
+        """Read ``${...}``."""
+        start = self.position + 2
+        close = self.matching(start, "{", "}")
+        inside = self.text[start:close]
+        match = _BRACED.match(self.text, start, close)
+        if inside in ("#", "!", "@", "*", "?", "$", "-"):
+            segments.append(Param(inside, line, quoted))
+        elif not match:
+            segments.append(Output(inside, line, quoted))
+        else:
+            prefix, name, index = match.group(1), match.group(2), match.group(3) or ""
+            rest = self.text[match.end() : close]
+            operator = prefix or next((sign for sign in _OPERATORS if rest.startswith(sign)), rest[:1])
+            argument = rest if prefix else rest[len(operator) :]
+            segments.append(Param(name, line, quoted, operator, argument, index))
+        self.position = close + 1
+
+    def _ansi_quoted(self, segments: list[Segment], line: int) -> None:
+        """Read ``$'...'`` with its escapes."""
+        out: list[str] = []
+        position = self.position + 2
+        while position < self.end and self.text[position] != "'":
+            if self.text[position] == "\\" and position + 1 < self.end:
+                sign = self.text[position + 1]
+                out.append(_ANSI.get(sign, sign))
+                position += 2
+            else:
+                out.append(self.text[position])
+                position += 1
+        segments.append(Lit("".join(out), line, quoted=True))
+        self.position = position + 1

@@ -1,0 +1,398 @@
+"""How do words make commands? A tolerant parser: what it cannot read it steps over, and says on which line."""
+
+from __future__ import annotations
+
+import re
+
+from opsk_jobcheck.readers.shell.lexer import WORD_ENDS, Lexer
+from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
+from opsk_jobcheck.readers.shell.syntax import (
+    ArithTest,
+    Assignment,
+    Case,
+    Chain,
+    Command,
+    Function,
+    Group,
+    If,
+    Lit,
+    Loop,
+    Pipeline,
+    Redirect,
+    Simple,
+    Test,
+    Word,
+)
+
+MAX_COMMANDS = 20_000
+MAX_NESTING = 60
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
+_REDIRECT = re.compile(r"(?:[0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
+_FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
+DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
+_BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+_REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
+_CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
+
+
+class Parser:
+    """Parses one source; ``problems`` are (line, what) of what could not be read."""
+
+    def __init__(self, source: Source) -> None:
+        self.lexer = Lexer(source)
+        self.problems: list[tuple[int, str]] = []
+        self.bodies: list[tuple[Redirect, bool, bool]] = []
+        self.count = 0
+        self.depth = 0
+
+    def script(self) -> list[Command]:
+        """Parse to the end of the source; what is left over at the top level is stepped over."""
+        commands: list[Command] = []
+        while True:
+            commands += self._list(frozenset())
+            if self.lexer.position >= self.lexer.end:
+                return commands
+            line = self.lexer.line()
+            self.problems.append((line, f"{self.lexer.text[self.lexer.position]!r} is out of place"))
+            if self._keyword() in _CLOSERS:
+                self.lexer.read_word()
+            else:
+                self.lexer.position += 1
+
+    def _list(self, closers: frozenset[str]) -> list[Command]:
+        """Parse commands up to one of the closing words, a closing bracket, ``;;`` or the end."""
+        commands: list[Command] = []
+        while True:
+            self._skip_separators()
+            if self.lexer.position >= self.lexer.end or self.lexer.starts(")") or self.lexer.starts(";;"):
+                return commands
+            keyword = self._keyword()
+            if keyword in closers or keyword in _CLOSERS:
+                return commands
+            before = self.lexer.position
+            commands.append(self._chain())
+            if self.lexer.position == before:
+                return commands
+
+    def _skip_separators(self) -> None:
+        """Skip blanks, comments, newlines (reading here-documents that begin behind them), ``;`` and ``&``."""
+        while self.lexer.position < self.lexer.end:
+            self.lexer.skip_blank()
+            if self.lexer.starts("\n"):
+                self.lexer.position += 1
+                self._read_bodies()
+            elif self.lexer.starts(";;") or not (self.lexer.starts(";") or self.lexer.starts("&")):
+                return
+            else:
+                self.lexer.position += 1
+
+    def _skip_newlines(self) -> None:
+        """Skip blanks and newlines, but no ``;``: the space behind ``|``, ``&&`` and ``||``."""
+        while True:
+            self.lexer.skip_blank()
+            if not self.lexer.take("\n"):
+                return
+            self._read_bodies()
+
+    def _keyword(self) -> str:
+        """Return the bare word that comes next without consuming it, else an empty string."""
+        position = self.lexer.position
+        if match := _BARE.match(self.lexer.text, position):
+            following = self.lexer.text[match.end() : match.end() + 1]
+            if not following or following in WORD_ENDS:
+                return match.group()
+        return ""
+
+    def _chain(self) -> Command:
+        """Parse pipelines joined by ``&&`` and ``||``."""
+        links: list[tuple[str, Command]] = [("", self._pipeline())]
+        while True:
+            self.lexer.skip_blank()
+            sign = "&&" if self.lexer.starts("&&") else "||" if self.lexer.starts("||") else ""
+            if not sign:
+                return links[0][1] if len(links) == 1 else Chain(links)
+            self.lexer.position += 2
+            self._skip_newlines()
+            links.append((sign, self._pipeline()))
+
+    def _pipeline(self) -> Command:
+        """Parse commands joined by ``|``."""
+        negated = False
+        while self._keyword() in ("!", "time"):
+            negated ^= self._keyword() == "!"
+            self.lexer.read_word()
+            self.lexer.skip_blank()
+        commands = [self._command()]
+        while True:
+            self.lexer.skip_blank()
+            if not self.lexer.starts("|") or self.lexer.starts("||"):
+                break
+            self.lexer.position += 2 if self.lexer.starts("|&") else 1
+            self._skip_newlines()
+            commands.append(self._command())
+        return commands[0] if len(commands) == 1 and not negated else Pipeline(commands, negated)
+
+    def _command(self) -> Command:
+        """Parse one command, simple or compound."""
+        self.count += 1
+        self.depth += 1
+        if self.count > MAX_COMMANDS or self.depth > MAX_NESTING:
+            raise ShellLimitError("the script has more or deeper commands than opsk follows")
+        try:
+            return self._compound() or self._simple()
+        finally:
+            self.depth -= 1
+
+    def _compound(self) -> Command | None:
+        """Parse a compound command with its redirections, or return ``None`` when none starts here."""
+        line = self.lexer.line()
+        if self.lexer.starts("(("):
+            close = self.lexer.matching(self.lexer.position + 2, "(", ")")
+            if self.lexer.text.startswith("))", close):
+                expression = self.lexer.text[self.lexer.position + 2 : close]
+                self.lexer.position = close + 2
+                return ArithTest(expression, line)
+        if self.lexer.take("("):
+            body = self._list(frozenset())
+            self.lexer.take(")")
+            return self._redirected(Group(body, subshell=True, line=line))
+        readers = {
+            "if": self._if,
+            "case": self._case,
+            "for": self._for,
+            "select": self._for,
+            "while": self._while,
+            "until": self._while,
+            "function": self._function,
+            "{": self._braces,
+            "[[": self._test,
+        }
+        if reader := readers.get(self._keyword()):
+            self.lexer.read_word()
+            return self._redirected(reader(line))
+        if match := _FUNCTION.match(self.lexer.text, self.lexer.position):
+            self.lexer.position = match.end()
+            return self._function_body(match.group(1), line)
+        return None
+
+    def _redirected(self, command: Command) -> Command:
+        """Step over the redirections behind a compound command."""
+        while redirect := self._redirect():
+            del redirect
+        return command
+
+    def _expect(self, keyword: str) -> None:
+        """Consume a closing word; note it when it is missing."""
+        self._skip_separators()
+        if self._keyword() == keyword:
+            self.lexer.read_word()
+        else:
+            self.problems.append((self.lexer.line(), f"{keyword!r} is missing"))
+
+    def _if(self, line: int) -> Command:
+        branches: list[tuple[list[Command] | None, list[Command]]] = []
+        condition: list[Command] | None = self._list(frozenset({"then"}))
+        self._expect("then")
+        while True:
+            branches.append((condition, self._list(frozenset({"elif", "else", "fi"}))))
+            keyword = self._keyword()
+            if keyword not in ("elif", "else"):
+                break
+            self.lexer.read_word()
+            condition = None
+            if keyword == "elif":
+                condition = self._list(frozenset({"then"}))
+                self._expect("then")
+        self._expect("fi")
+        return If(branches, line)
+
+    def _case(self, line: int) -> Command:
+        self.lexer.skip_blank()
+        word = self.lexer.read_word() or Word([], line)
+        self._expect("in")
+        branches: list[tuple[list[Word], list[Command]]] = []
+        while True:
+            self._skip_separators()
+            if self.lexer.position >= self.lexer.end or self._keyword() == "esac":
+                break
+            patterns = self._patterns()
+            if not self.lexer.take(")"):
+                break
+            branches.append((patterns, self._list(frozenset({"esac"}))))
+            for sign in (";;&", ";;", ";&"):
+                if self.lexer.take(sign):
+                    break
+        self._expect("esac")
+        return Case(word, branches, line)
+
+    def _patterns(self) -> list[Word]:
+        """Parse the patterns of one ``case`` branch."""
+        self.lexer.take("(")
+        patterns: list[Word] = []
+        while True:
+            self.lexer.skip_blank()
+            if pattern := self.lexer.read_word():
+                patterns.append(pattern)
+            self.lexer.skip_blank()
+            if not self.lexer.take("|"):
+                return patterns
+
+    def _for(self, line: int) -> Command:
+        self.lexer.skip_blank()
+        variable = ""
+        if self.lexer.starts("(("):
+            self.lexer.position = self.lexer.matching(self.lexer.position + 2, "(", ")") + 2
+        elif name := self.lexer.read_word():
+            variable = name.bare or ""
+            while self.lexer.position < self.lexer.end and not (self.lexer.starts(";") or self.lexer.starts("\n")):
+                self.lexer.skip_blank()
+                if not self.lexer.read_word():
+                    break
+        return Loop(variable, [], self._do(), line)
+
+    def _while(self, line: int) -> Command:
+        condition = self._list(frozenset({"do"}))
+        return Loop("", condition, self._do(), line)
+
+    def _do(self) -> list[Command]:
+        self._expect("do")
+        body = self._list(frozenset({"done"}))
+        self._expect("done")
+        return body
+
+    def _function(self, line: int) -> Command:
+        self.lexer.skip_blank()
+        word = self.lexer.read_word()
+        self.lexer.skip_blank()
+        if self.lexer.take("("):
+            self.lexer.skip_blank()
+            self.lexer.take(")")
+        return self._function_body((word.bare if word else None) or "", line)
+
+    def _function_body(self, name: str, line: int) -> Command:
+        self.lexer.skip_space()
+        return Function(name, [self._command()], line)
+
+    def _braces(self, line: int) -> Command:
+        body = self._list(frozenset({"}"}))
+        self._expect("}")
+        return Group(body, subshell=False, line=line)
+
+    def _test(self, line: int) -> Command:
+        """Parse ``[[ ... ]]`` into words; its operators become words of their own."""
+        words: list[Word] = []
+        while self.lexer.position < self.lexer.end:
+            self.lexer.skip_space()
+            here = self.lexer.line()
+            sign = next((sign for sign in ("&&", "||", "(", ")", "<", ">") if self.lexer.starts(sign)), "")
+            if sign:
+                self.lexer.position += len(sign)
+                words.append(Word([Lit(sign, here, quoted=False)], here))
+                continue
+            word = self.lexer.read_word()
+            if word is None or word.bare == "]]":
+                if word is None:
+                    self.lexer.position += 1
+                    continue
+                break
+            words.append(word)
+            if word.bare == "=~":
+                self._skip_regex()
+        return Test(words, line)
+
+    def _skip_regex(self) -> None:
+        """Step over the regular expression behind ``=~``; such a test is never decided."""
+        self.lexer.skip_blank()
+        match = _REGEX_WORD.match(self.lexer.text, self.lexer.position)
+        if match:
+            self.lexer.position = match.end()
+
+    def _simple(self) -> Simple:
+        """Parse assignments, words and redirections up to the end of the command."""
+        command = Simple(self.lexer.line())
+        while self.lexer.position < self.lexer.end:
+            self.lexer.skip_blank()
+            declares = bool(command.words) and command.words[0].bare in DECLARERS
+            if redirect := self._redirect():
+                command.redirects.append(redirect)
+            elif (not command.words or declares) and (assignment := self._assignment()):
+                (command.arrays if declares else command.assignments).append(assignment)
+            elif word := self.lexer.read_word():
+                command.words.append(word)
+            else:
+                break
+        return command
+
+    def _assignment(self) -> Assignment | None:
+        """Parse ``name=value`` when one starts here."""
+        match = _ASSIGNMENT.match(self.lexer.text, self.lexer.position)
+        if not match:
+            return None
+        line = self.lexer.line()
+        self.lexer.position = match.end()
+        name, index, append = match.group(1), match.group(2) or "", bool(match.group(3))
+        if not self.lexer.take("("):
+            return Assignment(name, line, self.lexer.read_word(), append, index)
+        words: list[Word] = []
+        while self.lexer.position < self.lexer.end:
+            self.lexer.skip_space()
+            if self.lexer.take(")"):
+                break
+            if word := self.lexer.read_word():
+                words.append(word)
+            else:
+                self.lexer.position += 1
+        return Assignment(name, line, None, append, index, words)
+
+    def _redirect(self) -> Redirect | None:
+        """Parse one redirection; a here-document's body is read at the next newline."""
+        self.lexer.skip_blank()
+        match = _REDIRECT.match(self.lexer.text, self.lexer.position)
+        if not match:
+            return None
+        line = self.lexer.line()
+        operator = match.group(1)
+        if operator in ("<", ">") and self.lexer.text.startswith("(", match.end()):
+            self.lexer.position = self.lexer.matching(match.end() + 1, "(", ")") + 1
+            return Redirect("process", Word([], line))
+        self.lexer.position = match.end()
+        self.lexer.skip_blank()
+        redirect = Redirect(operator, self.lexer.read_word() or Word([], line))
+        if operator in ("<<", "<<-"):
+            is_quoted = any(isinstance(piece, Lit) and piece.quoted for piece in redirect.target.segments)
+            self.bodies.append((redirect, is_quoted, operator == "<<-"))
+        return redirect
+
+    def _read_bodies(self) -> None:
+        """Read the here-documents that begin at this line."""
+        waiting, self.bodies = self.bodies, []
+        for redirect, is_quoted, strips_tabs in waiting:
+            end_word = "".join(piece.text for piece in redirect.target.segments if isinstance(piece, Lit))
+            redirect.body = self._body(end_word, is_quoted=is_quoted, strips_tabs=strips_tabs)
+
+    def _body(self, end_word: str, *, is_quoted: bool, strips_tabs: bool) -> Word:
+        """Read lines up to the one that is ``end_word``."""
+        text, start = self.lexer.text, self.lexer.position
+        lines: list[tuple[int, str]] = []
+        position = start
+        while position < self.lexer.end:
+            newline = text.find("\n", position)
+            stop = self.lexer.end if newline < 0 else newline
+            content = text[position:stop].lstrip("\t") if strips_tabs else text[position:stop]
+            next_position = stop + 1
+            if content == end_word:
+                position = next_position
+                break
+            lines.append((self.lexer.source.line_at(position), content + "\n"))
+            position = next_position
+        self.lexer.position = min(position, self.lexer.end)
+        first = lines[0][0] if lines else self.lexer.line()
+        if is_quoted:
+            return Word([Lit(content, line, quoted=True) for line, content in lines], first)
+        offsets, numbers, offset = [], [], 0
+        for line, content in lines:
+            offsets.append(offset)
+            numbers.append(line)
+            offset += len(content)
+        inner = Source("".join(c for _, c in lines), offsets or [0], numbers or [first], self.lexer.source.unknown)
+        return Lexer(inner).read_body()

@@ -1,0 +1,116 @@
+"""What do the variables of a script hold at one moment, and what does a name mean that the script never set?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, literal, unknown
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables and positional parameters.
+
+    Parameters
+    ----------
+    given
+        What Slurm sets for the job (``SLURM_NNODES``), known or not, by name.
+    environment
+        The submitting user's variables; ``None`` when they are not known, and then a name that nobody set is unknown.
+    arguments
+        The script's own arguments; ``None`` when they are not known.
+    """
+
+    given: Mapping[str, Text]
+    environment: Mapping[str, str] | None = None
+    arguments: tuple[Text, ...] | None = None
+    variables: dict[str, Variable] = field(default_factory=dict)
+    unset: set[str] = field(default_factory=set)
+    local_depth: int = 0
+
+    def copy(self) -> Scope:
+        """Return a scope that can be changed without changing this one."""
+        return Scope(
+            self.given,
+            self.environment,
+            self.arguments,
+            dict(self.variables),
+            set(self.unset),
+            self.local_depth,
+        )
+
+    def adopt(self, other: Scope) -> None:
+        """Take over the state of another scope."""
+        self.variables, self.unset, self.arguments = other.variables, other.unset, other.arguments
+
+    def set(self, name: str, variable: Variable) -> None:
+        """Give a variable a value."""
+        self.variables[name] = variable
+        self.unset.discard(name)
+
+    def remove(self, name: str) -> None:
+        """Unset a variable."""
+        self.variables.pop(name, None)
+        self.unset.add(name)
+
+    def find(self, name: str) -> Variable | None:
+        """Return a variable; ``None`` when it is certainly unset or when nothing at all is known of it."""
+        if name in self.variables:
+            return self.variables[name]
+        if name in self.unset:
+            return None
+        if name in self.given:
+            return Scalar(self.given[name])
+        if self.environment is not None and name in self.environment:
+            return Scalar(literal(self.environment[name], 0))
+        return None
+
+    def is_certainly_unset(self, name: str) -> bool:
+        """Return whether a name that `find` does not know is certainly unset."""
+        return name in self.unset or self.environment is not None
+
+    def text(self, name: str, line: int) -> Text:
+        """Return what ``$name`` stands for."""
+        variable = self.find(name)
+        if isinstance(variable, Scalar):
+            return variable.text
+        if isinstance(variable, Array):
+            if variable.why:
+                return unknown(variable.why, line)
+            return variable.words[0] if variable.words else Text()
+        if self.is_certainly_unset(name):
+            return Text()
+        return unknown(f"{name} is not set in the script, it would come from the environment", line)
+
+    def positional(self, number: int, line: int) -> Text:
+        """Return what ``$1`` and so on stand for."""
+        if number == 0:
+            return unknown("$0 is known only when the job runs", line, filled=True)
+        if self.arguments is None:
+            return unknown(f"${number} is an argument of the script, not known here", line)
+        return self.arguments[number - 1] if number <= len(self.arguments) else Text()
+
+
+def merged(scopes: list[Scope], line: int) -> Scope:
+    """Return what is certain after one of several scopes, without knowing which."""
+    first = scopes[0].copy()
+    why = f"it depends on the test in line {line}"
+    for name in {name for scope in scopes for name in scope.variables}:
+        values = [scope.find(name) for scope in scopes]
+        if any(key(value) != key(values[0]) for value in values[1:]):
+            is_array = any(isinstance(value, Array) for value in values)
+            first.set(name, Array((), why) if is_array else Scalar(unknown(why, line)))
+    if any(scope.arguments != first.arguments for scope in scopes):
+        first.arguments = None
+    first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
+    return first
+
+
+def key(variable: Variable | None) -> tuple[str, ...] | str | None:
+    """Return something that is equal for values that are certainly equal."""
+    if isinstance(variable, Scalar):
+        return variable.text.key
+    if isinstance(variable, Array):
+        return (variable.why, *(word.key for word in variable.words))
+    return None

@@ -1,0 +1,136 @@
+"""What can be known of a string in a script? A text is a row of parts, each a literal with its line, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MAX_VALUE_CHARS = 1 << 16
+"""A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""
+MAX_VALUE_PARTS = 4096
+MAX_ARRAY_WORDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
+
+    ``filled`` tells of an unknown piece that it is certainly not the empty string.
+    """
+
+    text: str = ""
+    line: int = 0
+    why: str = ""
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string as far as it is known."""
+
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def known(self) -> str | None:
+        """The whole string, or ``None`` when a part of it is unknown."""
+        if any(part.why for part in self.parts):
+            return None
+        return "".join(part.text for part in self.parts)
+
+    @property
+    def line(self) -> int:
+        """Line of the last piece that is not empty, 0 when there is none."""
+        return next((part.line for part in reversed(self.parts) if part.text or part.why), 0)
+
+    @property
+    def why(self) -> str:
+        """Why the string is unknown: the reason of its first unknown part, empty when all is known."""
+        return next((part.why for part in self.parts if part.why), "")
+
+    @property
+    def is_filled(self) -> bool | None:
+        """Whether the string is not empty; ``None`` when that cannot be told."""
+        if any(part.text or part.filled for part in self.parts):
+            return True
+        return None if any(part.why for part in self.parts) else False
+
+    @property
+    def shown(self) -> str:
+        """The string for people, unknown parts as an ellipsis."""
+        return "".join("…" if part.why else part.text for part in self.parts)
+
+    @property
+    def key(self) -> str:
+        """A string that is equal for texts that are certainly equal."""
+        return "".join(f"\0{part.why}\0" if part.why else part.text for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A variable that holds a string."""
+
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A variable that holds an array; ``why`` when its members are not known to be these."""
+
+    words: tuple[Text, ...]
+    why: str = ""
+
+
+Variable = Scalar | Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """A command that the script would run: its words as far as known, in order of the script.
+
+    ``certain`` is False inside a branch or loop of which it is not known whether it runs.
+    """
+
+    words: tuple[Text, ...]
+    line: int
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What reading a script to its end has shown.
+
+    ``files`` are the texts that the script itself writes (here-documents), by the ``Text.key`` of their path;
+    ``sourced`` are the certain paths of files that it sources and that were not given.
+    """
+
+    invocations: tuple[Invocation, ...]
+    variables: dict[str, Variable]
+    files: dict[str, Text]
+    sourced: tuple[str, ...] = ()
+    problems: tuple[tuple[int, str], ...] = field(default=())
+
+
+def literal(text: str, line: int) -> Text:
+    """Return a wholly known text."""
+    return Text((Part(text, line),)) if text else Text()
+
+
+def unknown(why: str, line: int, *, filled: bool = False) -> Text:
+    """Return a wholly unknown text."""
+    return Text((Part("", line, why or "not known", filled),))
+
+
+def join(texts: Iterable[Text]) -> Text:
+    """Return texts one behind the other, neighbouring literals of one line joined, within the size limits."""
+    parts: list[Part] = []
+    chars = 0
+    for text in texts:
+        for part in text.parts:
+            chars += len(part.text)
+            if parts and not part.why and not parts[-1].why and parts[-1].line == part.line:
+                parts[-1] = Part(parts[-1].text + part.text, part.line)
+            elif part.text or part.why:
+                parts.append(part)
+        if chars > MAX_VALUE_CHARS or len(parts) > MAX_VALUE_PARTS:
+            return unknown("the value grows too long to be followed", parts[0].line if parts else 0, filled=True)
+    return Text(tuple(parts))
