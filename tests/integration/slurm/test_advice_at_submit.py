@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -153,11 +152,8 @@ def answers(path: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvisedLab]:
+def module_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvisedLab]:
     """A lab of two nodes with hooks and advisor; scripts find a torchrun that does nothing."""
-    missing = [name for name in ("slurmctld", "slurmd", "munged", "mariadbd", "ibsim", "opensm") if not found(name)]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
     path = tmp_path_factory.mktemp("advised")
     work = path / "work"
     (work / "bin").mkdir(parents=True)
@@ -178,13 +174,8 @@ def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvisedLab]
         take_down(path / "lab", record)
 
 
-def found(program: str) -> bool:
-    """Say whether a program is installed, in the places of daemons too."""
-    return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin:/sbin") is not None
-
-
 @pytest.fixture
-def lab(module_lab: AdvisedLab) -> Iterator[AdvisedLab]:
+def advised(module_lab: AdvisedLab) -> Iterator[AdvisedLab]:
     """The lab with a healthy, warm advisor and free nodes."""
     if not answers(module_lab.socket):
         module_lab.start_advisor()
@@ -192,19 +183,19 @@ def lab(module_lab: AdvisedLab) -> Iterator[AdvisedLab]:
     subprocess.run(["scancel", "--user", str(os.getuid())], env=module_lab.environ, check=False)
 
 
-def submit(lab: AdvisedLab, command: str, kind: str) -> Submitted:
+def submit(advised: AdvisedLab, command: str, kind: str) -> Submitted:
     """Submit a script with one of the three commands."""
-    path = lab.script(kind)
+    path = advised.script(kind)
     if command == "sbatch":
-        return lab.run("sbatch", path)
+        return advised.run("sbatch", path)
     options = ("--nodes=2", "--gpus-per-node=8", "--ntasks-per-node=1")
-    return lab.run(command, *options, "bash", path)
+    return advised.run(command, *options, "bash", path)
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
 @pytest.mark.parametrize(("kind", "words"), [("fits", "fits"), ("does not fit", "will run out")])
-def test_a_training_job_is_accepted_and_advised_on(lab: AdvisedLab, command: str, kind: str, words: str) -> None:
-    submitted = submit(lab, command, kind)
+def test_a_training_job_is_accepted_and_advised_on(advised: AdvisedLab, command: str, kind: str, words: str) -> None:
+    submitted = submit(advised, command, kind)
     assert len(submitted.advice) >= 2
     assert all(line.startswith(f"{command}: {ADVICE}") for line in submitted.advice)
     assert any(words in line for line in submitted.advice)
@@ -212,74 +203,74 @@ def test_a_training_job_is_accepted_and_advised_on(lab: AdvisedLab, command: str
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
-def test_a_job_that_trains_nothing_is_accepted_without_a_word(lab: AdvisedLab, command: str) -> None:
-    submitted = submit(lab, command, "trains nothing")
+def test_a_job_that_trains_nothing_is_accepted_without_a_word(advised: AdvisedLab, command: str) -> None:
+    submitted = submit(advised, command, "trains nothing")
     assert submitted.advice == []
 
 
-def test_an_interactive_shell_is_accepted_without_a_word(lab: AdvisedLab) -> None:
-    submitted = lab.run("salloc", "--nodes=1", "--gpus-per-node=8", "true")
+def test_an_interactive_shell_is_accepted_without_a_word(advised: AdvisedLab) -> None:
+    submitted = advised.run("salloc", "--nodes=1", "--gpus-per-node=8", "true")
     assert submitted.advice == []
-    assert "AdminComment" not in lab.shown(submitted.job)
+    assert "AdminComment" not in advised.shown(submitted.job)
 
 
-def test_the_verdict_lands_in_the_record_beside_the_users_comment(lab: AdvisedLab) -> None:
-    submitted = lab.sbatch("fits", "--comment=mine: 100% of it")
-    shown = lab.shown(submitted.job)
+def test_the_verdict_lands_in_the_record_beside_the_users_comment(advised: AdvisedLab) -> None:
+    submitted = advised.sbatch("fits", "--comment=mine: 100% of it")
+    shown = advised.shown(submitted.job)
     assert shown["AdminComment"].startswith("opsk:v1 verdict=fits")
     assert shown["Comment"] == "mine: 100% of it"
 
 
-def test_an_allocation_gets_the_record_too(lab: AdvisedLab) -> None:
-    submitted = submit(lab, "salloc", "fits")
-    assert lab.shown(submitted.job)["AdminComment"].startswith("opsk:v1 verdict=fits")
+def test_an_allocation_gets_the_record_too(advised: AdvisedLab) -> None:
+    submitted = submit(advised, "salloc", "fits")
+    assert advised.shown(submitted.job)["AdminComment"].startswith("opsk:v1 verdict=fits")
 
 
-def test_a_job_that_trains_nothing_gets_no_record(lab: AdvisedLab) -> None:
-    assert "AdminComment" not in lab.shown(lab.sbatch("trains nothing").job)
+def test_a_job_that_trains_nothing_gets_no_record(advised: AdvisedLab) -> None:
+    assert "AdminComment" not in advised.shown(advised.sbatch("trains nothing").job)
 
 
-def test_quiet_is_quiet(lab: AdvisedLab) -> None:
-    submitted = lab.sbatch("fits", "--quiet")
+def test_quiet_is_quiet(advised: AdvisedLab) -> None:
+    submitted = advised.sbatch("fits", "--quiet")
     assert submitted.stderr == ""
 
 
-def test_an_opted_out_script_is_left_alone(lab: AdvisedLab) -> None:
-    submitted = lab.sbatch(SCRIPTS["fits"] + "#OPSK off\n")
+def test_an_opted_out_script_is_left_alone(advised: AdvisedLab) -> None:
+    submitted = advised.sbatch(SCRIPTS["fits"] + "#OPSK off\n")
     assert submitted.advice == []
-    assert "AdminComment" not in lab.shown(submitted.job)
+    assert "AdminComment" not in advised.shown(submitted.job)
 
 
-def test_parsable_output_stays_parsable(lab: AdvisedLab) -> None:
-    submitted = lab.sbatch("fits", "--parsable")
+def test_parsable_output_stays_parsable(advised: AdvisedLab) -> None:
+    submitted = advised.sbatch("fits", "--parsable")
     assert submitted.stdout.strip().isdigit()
     assert submitted.advice
 
 
-def test_a_script_on_stdin_is_told_the_short_advice_once(lab: AdvisedLab) -> None:
+def test_a_script_on_stdin_is_told_the_short_advice_once(advised: AdvisedLab) -> None:
     """cli_filter has nothing to read there; job_submit sees the text and says two lines."""
-    lab.run("sbatch", stdin=SCRIPTS["fits"].replace("train-iters 10", "train-iters 11"))
+    advised.run("sbatch", stdin=SCRIPTS["fits"].replace("train-iters 10", "train-iters 11"))
     time.sleep(1)
-    submitted = lab.run("sbatch", stdin=SCRIPTS["fits"].replace("train-iters 10", "train-iters 11"))
+    submitted = advised.run("sbatch", stdin=SCRIPTS["fits"].replace("train-iters 10", "train-iters 11"))
     assert len(submitted.advice) == 2
-    assert lab.shown(submitted.job)["AdminComment"].startswith("opsk:v1")
+    assert advised.shown(submitted.job)["AdminComment"].startswith("opsk:v1")
 
 
-def test_a_wrapped_command_is_advised_on(lab: AdvisedLab) -> None:
+def test_a_wrapped_command_is_advised_on(advised: AdvisedLab) -> None:
     command = LAUNCH + SMALL + COMMON.strip()
-    submitted = lab.run("sbatch", "--nodes=2", "--gpus-per-node=8", "--output=/dev/null", "--wrap", command)
+    submitted = advised.run("sbatch", "--nodes=2", "--gpus-per-node=8", "--output=/dev/null", "--wrap", command)
     assert submitted.advice
-    assert lab.shown(submitted.job)["AdminComment"].startswith("opsk:v1")
+    assert advised.shown(submitted.job)["AdminComment"].startswith("opsk:v1")
 
 
-def test_nobody_is_told_twice(lab: AdvisedLab) -> None:
+def test_nobody_is_told_twice(advised: AdvisedLab) -> None:
     """Both hooks ran, one spoke: the first line of the advice stands there once."""
-    lines = lab.sbatch("fits").stderr.splitlines()
+    lines = advised.sbatch("fits").stderr.splitlines()
     assert len(lines) == len(set(lines))
 
 
-def test_a_step_inside_a_job_is_silent(lab: AdvisedLab) -> None:
-    submitted = lab.run(
+def test_a_step_inside_a_job_is_silent(advised: AdvisedLab) -> None:
+    submitted = advised.run(
         "salloc",
         "--nodes=1",
         "--gpus-per-node=8",
@@ -292,91 +283,91 @@ def test_a_step_inside_a_job_is_silent(lab: AdvisedLab) -> None:
     assert submitted.advice == []
 
 
-def test_a_fifo_as_a_script_reaches_slurm_whole(lab: AdvisedLab) -> None:
+def test_a_fifo_as_a_script_reaches_slurm_whole(advised: AdvisedLab) -> None:
     """``sbatch <(make-script)``: what the hook reads, Slurm would miss."""
-    submitted = lab.run("bash", "-c", 'sbatch <(cat "$1")', "shell", lab.script("fits"))
+    submitted = advised.run("bash", "-c", 'sbatch <(cat "$1")', "shell", advised.script("fits"))
     assert (
-        lab.run("scontrol", "write", "batch_script", str(submitted.job), "-").stdout.rstrip()
+        advised.run("scontrol", "write", "batch_script", str(submitted.job), "-").stdout.rstrip()
         == SCRIPTS["fits"].rstrip()
     )
 
 
-def shortest(lab: AdvisedLab, kind: str, times: int = 5) -> float:
+def shortest(advised: AdvisedLab, kind: str, times: int = 5) -> float:
     """Return how long the quickest of some submissions took; all must be accepted."""
-    return min(lab.sbatch(kind).took_s for _ in range(times))
+    return min(advised.sbatch(kind).took_s for _ in range(times))
 
 
-def deadline_s(lab: AdvisedLab) -> float:
+def deadline_s(advised: AdvisedLab) -> float:
     """Return how long both hooks together may make a submission wait."""
-    config = load_site(lab.record.folder.site).advisor
+    config = load_site(advised.record.folder.site).advisor
     return config.submit_deadline_s + config.cli_deadline_s
 
 
-def test_without_an_advisor_jobs_are_accepted_as_before(lab: AdvisedLab) -> None:
-    baseline = shortest(lab, "trains nothing")
-    lab.stop_advisor()
-    submitted = lab.sbatch("fits")
+def test_without_an_advisor_jobs_are_accepted_as_before(advised: AdvisedLab) -> None:
+    baseline = shortest(advised, "trains nothing")
+    advised.stop_advisor()
+    submitted = advised.sbatch("fits")
     assert submitted.advice == []
-    assert lab.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
-    assert shortest(lab, "fits") < baseline + SLACK_S
+    assert advised.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
+    assert shortest(advised, "fits") < baseline + SLACK_S
 
 
-def test_a_stopped_advisor_costs_at_most_the_deadline(lab: AdvisedLab) -> None:
-    baseline = shortest(lab, "trains nothing")
-    lab.start_advisor()
-    assert lab.advisor is not None
-    lab.advisor.send_signal(signal.SIGSTOP)
-    took = [lab.sbatch("fits") for _ in range(6)]
+def test_a_stopped_advisor_costs_at_most_the_deadline(advised: AdvisedLab) -> None:
+    baseline = shortest(advised, "trains nothing")
+    advised.start_advisor()
+    assert advised.advisor is not None
+    advised.advisor.send_signal(signal.SIGSTOP)
+    took = [advised.sbatch("fits") for _ in range(6)]
     assert all(submitted.advice == [] for submitted in took)
-    assert median(submitted.took_s for submitted in took) < baseline + deadline_s(lab) + SLACK_S
-    lab.advisor.send_signal(signal.SIGCONT)
-    assert lab.sbatch("fits").advice
+    assert median(submitted.took_s for submitted in took) < baseline + deadline_s(advised) + SLACK_S
+    advised.advisor.send_signal(signal.SIGCONT)
+    assert advised.sbatch("fits").advice
 
 
-def test_after_some_failures_slurmctld_asks_no_more(lab: AdvisedLab) -> None:
-    lab.stop_advisor()
+def test_after_some_failures_slurmctld_asks_no_more(advised: AdvisedLab) -> None:
+    advised.stop_advisor()
     for _ in range(6):
-        lab.sbatch("fits")
-    log = (lab.record.folder.log / "slurmctld.log").read_text()
+        advised.sbatch("fits")
+    log = (advised.record.folder.log / "slurmctld.log").read_text()
     assert "opsk: the advisor gives no answer" in log
 
 
 @pytest.mark.parametrize(
     "kind", ["garbage", "drips", "closes at once", "huge frame announced", "accepts and says nothing"]
 )
-def test_something_else_on_the_socket_costs_at_most_the_deadline(lab: AdvisedLab, kind: str) -> None:
-    baseline = shortest(lab, "trains nothing", 3)
-    lab.stop_advisor()
-    server = Server(lab.socket, BAD_SERVERS[kind])
+def test_something_else_on_the_socket_costs_at_most_the_deadline(advised: AdvisedLab, kind: str) -> None:
+    baseline = shortest(advised, "trains nothing", 3)
+    advised.stop_advisor()
+    server = Server(advised.socket, BAD_SERVERS[kind])
     try:
-        took = [lab.sbatch("fits", "--comment=mine") for _ in range(3)]
+        took = [advised.sbatch("fits", "--comment=mine") for _ in range(3)]
         asked = server.connections
     finally:
         server.close()
     assert asked >= 3
     assert all(submitted.advice == [] for submitted in took)
-    assert lab.shown(took[-1].job)["Comment"] == "mine"
-    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(lab) + SLACK_S
+    assert advised.shown(took[-1].job)["Comment"] == "mine"
+    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(advised) + SLACK_S
 
 
 @pytest.mark.parametrize("interfere", [AdvisedLab.stop_advisor, AdvisedLab.start_advisor], ids=["killed", "restarted"])
 def test_what_happens_to_the_advisor_in_the_middle_loses_no_job(
-    lab: AdvisedLab, interfere: Callable[[AdvisedLab], None]
+    advised: AdvisedLab, interfere: Callable[[AdvisedLab], None]
 ) -> None:
     """Twenty submissions from four clients; in their middle the advisor goes, or goes and comes back."""
-    words = ("sbatch", "--hold", lab.script("fits"))
+    words = ("sbatch", "--hold", advised.script("fits"))
     clients = [
         subprocess.Popen(
             ["bash", "-c", 'for _ in 1 2 3 4 5; do "$@" || exit 1; done', "client", *words],
-            env=lab.environ,
-            cwd=lab.directory,
+            env=advised.environ,
+            cwd=advised.directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for _ in range(4)
     ]
-    interfere(lab)
+    interfere(advised)
     printed = [client.communicate(timeout=60)[0] for client in clients]
     assert [client.returncode for client in clients] == [0] * 4
     assert len(set(re.findall(r"batch job (\d+)", "".join(printed)))) == 20
