@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -83,15 +84,21 @@ class PlanFile:
     gpus_per_node: int | None = None
 
 
-def read_plan_file(path: str) -> PlanFile:
+def read_plan_file(path: str, *, instead: Mapping[str, Any] | None = None) -> PlanFile:
     """Read a plan file; ``-`` is standard input.
+
+    Parameters
+    ----------
+    instead
+        Tables and keys as in a plan file that beat those of the file (the flags of a command).
 
     Raises
     ------
     InputError
         Names the file and every violation in it.
     """
-    return parse_plan(_read(path), source="standard input" if path == STDIN else path)
+    source = "standard input" if path == STDIN else path
+    return plan_of_tables(_merged(_tables(_read(path), source), instead or {}), source=source)
 
 
 def parse_plan(text: str, *, source: str) -> PlanFile:
@@ -102,13 +109,39 @@ def parse_plan(text: str, *, source: str) -> PlanFile:
     InputError
         Names ``source`` and every violation: TOML, types, unknown keys, shapes and plans that cannot be.
     """
+    return plan_of_tables(_tables(text, source), source=source)
+
+
+def plan_of_tables(tables: Mapping[str, Any], *, source: str) -> PlanFile:
+    """Return what the tables of a plan file say; ``source`` names them in messages.
+
+    Raises
+    ------
+    InputError
+        Names ``source`` and every violation: types, unknown keys, shapes and plans that cannot be.
+    """
     try:
-        document = _Document.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise _refused(source, [f"no TOML: {error}"]) from error
+        document = _Document.model_validate(tables)
     except ValidationError as error:
         raise _refused(source, [_violation(item) for item in error.errors()]) from error
     return _values(document, source)
+
+
+def _tables(text: str, source: str) -> dict[str, Any]:
+    """Return the tables of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _refused(source, [f"no TOML: {error}"]) from error
+
+
+def _merged(tables: Mapping[str, Any], instead: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``tables`` with the entries of ``instead`` in their place, table by table."""
+    merged = dict(tables)
+    for key, value in instead.items():
+        own = merged.get(key)
+        merged[key] = _merged(own, value) if isinstance(own, dict) and isinstance(value, Mapping) else value
+    return merged
 
 
 def _values(document: _Document, source: str) -> PlanFile:

@@ -16,6 +16,10 @@ _ATTENTION_FORMAT = {Precision.FP8: Precision.BF16}
 """Attention stays in 16 bits in the FP8 recipes (Transformer Engine's default)."""
 
 
+NO_LINK_BYTES_PER_S = 1.0
+"""Where there is no link: so slow that no plan which needs it looks possible, and still a number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Rates of one GPU and its links: per-plan columns where the number format decides.
@@ -51,6 +55,8 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
     peak = _peaks(gpu, precision)
     attention_peak = _peaks(gpu, precision, _ATTENTION_FORMAT)
     has_hb = gpu.hb_bytes_per_s > 0
+    inside = gpu.hb_bytes_per_s if has_hb else gpu.pcie_bytes_per_s
+    outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
     return Machine(
         gpu=gpu,
         peak_flop_per_s=peak,
@@ -59,8 +65,8 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
         scores_flop_per_s=attention_peak * efficiency.matmul_fraction,
         hbm_bytes_per_s=gpu.hbm_bytes_per_s * efficiency.hbm_fraction,
         hb_gpus=float(node.hb_domain_gpus if has_hb else node.gpus),
-        hb_bytes_per_s=(gpu.hb_bytes_per_s if has_hb else gpu.pcie_bytes_per_s) * efficiency.hb_fraction,
-        nic_bytes_per_s=node.nic_bytes_per_s_per_gpu * efficiency.nic_fraction / max(cluster.oversubscription, 1.0),
+        hb_bytes_per_s=max(inside * efficiency.hb_fraction, NO_LINK_BYTES_PER_S),
+        nic_bytes_per_s=max(outside * efficiency.nic_fraction, NO_LINK_BYTES_PER_S),
         hb_hop_s=efficiency.hb_hop_s,
         nic_hop_s=efficiency.nic_hop_s,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from opsk.costmodel.efficiency import DEFAULT, Efficiency
@@ -13,8 +15,14 @@ from opsk.costmodel.pipeline import stages_of
 from opsk.costmodel.shares import shares_of
 from opsk.costmodel.step_time import step_time
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
+
+MAX_SIZE = 10**9
+"""No size of a model comes near this; a larger one is a slip, and products of such sizes overflow."""
+
+_SIZES = tuple(item.name for item in fields(ModelShape) if item.type == "int")
 
 
 def predict(
@@ -28,8 +36,9 @@ def predict(
     Raises
     ------
     InputError
-        The cluster's GPU has no peak for a number format that a plan uses.
+        The cluster's GPU has no peak for a number format that a plan uses, or the model is larger than any could be.
     """
+    _refuse_absurd(model)
     with np.errstate(over="ignore", under="ignore"):
         shares = shares_of(model, plans)
         machine = machine_of(cluster, plans.precision, efficiency)
@@ -39,6 +48,14 @@ def predict(
         time = step_time(model, shares, stages, parameters, machine, efficiency)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
+
+
+def _refuse_absurd(model: ModelShape) -> None:
+    """Refuse sizes that leave the range of floating point."""
+    sizes = {name: getattr(model, name) for name in _SIZES}
+    wrong = [f"{name} is {value:.3g}" for name, value in sizes.items() if value > MAX_SIZE]
+    if wrong:
+        raise InputError(f"model {model.name}: {', '.join(wrong)}, at most {MAX_SIZE:.0e}", hint="check the number")
 
 
 def capacity_bytes(gpu: GpuSpec) -> float:

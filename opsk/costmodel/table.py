@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from opsk.errors import InputError
 from opsk.workload.plan import Plan, Precision, Recompute, Sharding
 
 IntColumn = npt.NDArray[np.int64]
@@ -38,10 +39,19 @@ class PlanTable:
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
-        """Return the table whose rows are ``plans``, in order."""
+        """Return the table whose rows are ``plans``, in order.
+
+        Raises
+        ------
+        InputError
+            A size does not fit into 64 bits.
+        """
 
         def column(name: str) -> IntColumn:
-            return np.array([getattr(plan, name) for plan in plans], dtype=np.int64)
+            try:
+                return np.array([getattr(plan, name) for plan in plans], dtype=np.int64)
+            except OverflowError as error:
+                raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
 
         return cls(
             **{name: column(name) for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")},

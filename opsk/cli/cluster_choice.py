@@ -1,0 +1,32 @@
+"""Which cluster does a command talk about? A catalogue name, or the path of a cluster TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opsk.cli.document import harmless
+from opsk.errors import InputError
+from opsk.hardware.catalog import MAX_CLUSTER_TOML_BYTES, cluster, parse_cluster
+from opsk.hardware.spec import ClusterSpec
+
+
+def named_cluster(named: str) -> ClusterSpec:
+    """Return the cluster that ``named`` means: a file when it ends in ``.toml`` or holds a slash, else a name.
+
+    Raises
+    ------
+    InputError
+        Names the file or the closest catalogue names, and what to do.
+    """
+    if not named.endswith(".toml") and "/" not in named:
+        return cluster(named)
+    try:
+        with Path(named).open("rb") as stream:
+            data = stream.read(MAX_CLUSTER_TOML_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(harmless(f"{named}: {reason}"), hint="name a catalogue cluster or a cluster TOML") from error
+    try:
+        return parse_cluster(data.decode("utf-8-sig"), origin=harmless(named))
+    except UnicodeDecodeError as error:
+        raise InputError(harmless(f"{named}: no UTF-8 text at byte {error.start}"), hint="is this a TOML?") from error

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from opsk.cli import cluster_choice
+from opsk.cli.main import opsk
+from opsk.errors import OpskError
+
+PLAN = """
+cluster = "titan"
+[model]
+name = "gpt-22b"
+layers = 48
+hidden = 6144
+ffn = 24576
+heads = 64
+vocab = 51200
+seq = 2048
+learned_positions = true
+flash_attention = false
+[plan]
+tp = 8
+sequence_parallel = true
+recompute = "selective"
+precision = "fp16"
+micro_batch = 4
+global_batch = 4
+"""
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> str:
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return str(path)
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(opsk, ["predict", *arguments], input=stdin, standalone_mode=False)
+
+
+def test_a_plan_file_is_answered_in_json(plan_file: str):
+    result = run(plan_file, "--json")
+    document = json.loads(result.stdout)
+    assert result.return_value == 0
+    assert document["verdict"] == "fits"
+    assert document["memory"].keys() >= {"capacity_bytes", "total_bytes", "components", "fit_probability"}
+    assert document["time"].keys() >= {"step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "components"}
+    assert document["energy"].keys() >= {"step_j", "j_per_token"}
+    assert document["plan"]["gpus"] == 8
+    # Korthikanti et al. 2022, table 5: 1.10 s
+    assert document["time"]["step_s"]["expected"] == pytest.approx(1.10, rel=0.08)
+
+
+def test_people_get_the_verdict_first(plan_file: str):
+    lines = run(plan_file).stdout.splitlines()
+    assert lines[0].startswith("gpt-22b · 8 × a100-sxm-80gb (titan) · TP8")
+    assert lines[2].startswith("memory  ✓ fits")
+    assert any(line.startswith("speed") and "TFLOP/s/GPU" in line for line in lines)
+    assert lines[-1].startswith("energy")
+
+
+def test_flags_beat_the_file(plan_file: str):
+    document = json.loads(run(plan_file, "--json", "--tp", "4", "--pp", "2", "--model-layers", "24").stdout)
+    assert document["plan"]["gpus"] == 8
+    assert (document["plan"]["tp"], document["model"]["layers"]) == (4, 24)
+    # what was not overridden stays
+    assert document["plan"]["recompute"] == "selective"
+
+
+def test_flags_alone_make_a_plan():
+    model = (
+        "--model-layers 24 --model-hidden 2304 --model-ffn 9216 --model-heads 24 --model-vocab 51200 --model-seq 2048"
+    )
+    result = run(*model.split(), "--nodes", "4", "--gpus-per-node", "8", "--global-batch", "512", "--cluster", "titan",
+                 "--json")  # fmt: skip
+    # dp is fixed by 4 nodes of 8 GPUs
+    assert json.loads(result.stdout)["plan"]["dp"] == 32
+
+
+def test_a_plan_from_standard_input():
+    assert json.loads(run("-", "--json", stdin=PLAN).stdout)["model"]["name"] == "gpt-22b"
+
+
+def test_running_out_of_memory_is_bad_news(plan_file: str):
+    result = run(plan_file, "--tp", "1", "--dp", "8", "--global-batch", "32")
+    assert result.return_value == 1
+    assert "✗ will run out of memory" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--nodes", "2", "--gpus-per-node", "8", "--dp", "1"), "8 GPUs, nodes 2 x gpus_per_node 8 is 16"),
+        (("--tp", "5"), "heads 64 is not a multiple of tp 5"),
+        (("--pp", "7", "--cp", "3"), "seq 2048 is not a multiple of 2 x cp 3"),
+        (("--dp", "4096", "--global-batch", "16384"), "= 32768 GPUs, cluster titan has 1040"),
+        (("--precision", "fp8"), "a100-sxm-80gb has no fp8 peak"),
+        (("--cluster", "no-such-cluster"), "no-such-cluster"),
+        (("--cluster", "/no/such/file.toml"), "/no/such/file.toml: No such file or directory"),
+        (("--micro-batch", "3"), "global batch 4 is not a multiple of micro batch 3"),
+        (("--model-layers", "0"), "layers is 0"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_line(plan_file: str, arguments: tuple[str, ...], words: str):
+    result = run(plan_file, *arguments)
+    assert isinstance(result.exception, OpskError)
+    assert words in result.exception.message
+    assert "\n" not in result.exception.message
+    assert result.exception.exit_status == 2
+
+
+def test_every_broken_rule_is_named_at_once(plan_file: str):
+    message = run(plan_file, "--tp", "5", "--pp", "11").exception.message  # type: ignore[union-attr]
+    assert "tp 5" in message
+    assert "pp 11" in message
+
+
+def test_a_plan_without_cluster_says_how_to_name_one(tmp_path: Path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace('cluster = "titan"', ""))
+    error = run(str(path)).exception
+    assert isinstance(error, OpskError)
+    assert "no cluster is named" in error.message
+    assert "--cluster" in error.hint
+
+
+@pytest.mark.parametrize("text", ["layers=" + "9" * 5000, "a=" + "[" * 5000, "\x1b]0;gotcha\x07", "[model"])
+def test_hostile_plan_files_are_refused_in_one_printable_line(text: str):
+    error = run("-", stdin=text).exception
+    assert isinstance(error, OpskError)
+    assert error.message.isprintable()
+
+
+def test_a_hostile_model_name_reaches_no_terminal(tmp_path: Path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace("gpt-22b", "\\u001b]0;gotcha\\u0007[bold]x[/bold]"))
+    out = run(str(path)).stdout
+    assert "\x1b]0" not in out
+    assert "[bold]x[/bold]" in out
+
+
+def test_the_site_names_the_cluster_where_nobody_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    site, path = tmp_path / "opsk.toml", tmp_path / "plan.toml"
+    site.write_text('cluster = "titan"\n')
+    path.write_text(PLAN.replace('cluster = "titan"', ""))
+    monkeypatch.setenv("OPSK_CONFIG", str(site))
+    assert json.loads(run(str(path), "--json").stdout)["cluster"]["name"] == "titan"
+
+
+def test_a_cluster_file_is_read(tmp_path: Path):
+    path = tmp_path / "site.toml"
+    path.write_text('name = "vega"\nlike = "titan"\nnodes = 3\n')
+    assert cluster_choice.named_cluster(str(path)).nodes == 3
