@@ -154,12 +154,13 @@ def answers(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def module_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvisedLab]:
     """A lab of two nodes with hooks and advisor; scripts find a torchrun that does nothing."""
+    assert "advice" in known_parts(), "opsk is installed without its lab part: pip install -e . again"
     path = tmp_path_factory.mktemp("advised")
     work = path / "work"
     (work / "bin").mkdir(parents=True)
     (work / "bin" / "torchrun").write_text("#!/bin/sh\nexit 0\n")
     (work / "bin" / "torchrun").chmod(0o755)
-    record, _ = up(path / "lab", shape=LabShape(nodes=2), parts=known_parts(), progress=lambda _: None)
+    record, _ = up(path / "lab", shape=LabShape(nodes=2), parts=("advice",), progress=lambda _: None)
     environ = {
         "PATH": f"{work / 'bin'}:{os.environ['PATH']}",
         "HOME": str(work),
@@ -170,8 +171,10 @@ def module_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> 
     try:
         yield lab
     finally:
-        lab.stop_advisor()
-        take_down(path / "lab", record)
+        try:
+            lab.stop_advisor()
+        finally:
+            take_down(path / "lab", record)
 
 
 @pytest.fixture
