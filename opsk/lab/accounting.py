@@ -28,10 +28,8 @@ def bring_up_munge(launcher: Launcher) -> None:
             f"--key-file={key}",
             f"--socket={folder.munge_socket}",
             f"--pid-file={folder.run / 'munged.pid'}",
-            f"--log-file={folder.log / 'munged.log'}",
             f"--seed-file={folder.state / 'munged.seed'}",
         ),
-        log="munged.log",
     )
     launcher.await_socket("munged", folder.munge_socket)
 

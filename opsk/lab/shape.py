@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from opsk.errors import InputError
 from opsk.hostlist import fold
+from opsk.topology.design import MAX_PORTS
 
 LARGEST = {"nodes": 512, "gpus": 16, "hcas": 16, "leaves": 64, "spines": 64}
 """Every node is a real slurmd on this machine, and ibsim holds 256 switches and 2,048 HCAs unless told otherwise."""
@@ -38,6 +39,8 @@ class LabShape:
             wrong.append(f"{self.nodes} nodes with {self.hcas} HCAs are more than ibsim's {MAX_HCAS_IN_ALL} HCAs")
         if not wrong and self.leaves % self.hcas and self.hcas % self.leaves:
             wrong.append(f"{self.leaves} leaves neither divide nor are a multiple of {self.hcas} HCAs a node")
+        if not wrong and self.leaf_downlinks + self.spines > MAX_PORTS:
+            wrong.append(f"a leaf would need more than {MAX_PORTS} ports: take more leaves")
         if wrong:
             raise InputError("no such lab: " + "; ".join(wrong), hint="the default is 16 nodes, 8 GPUs, 8 HCAs")
 
@@ -64,8 +67,14 @@ class LabShape:
 
     @property
     def cables_per_pair(self) -> int:
-        """Cables from each leaf to each spine: as many as give full bisection, at least one."""
-        return -(-self.leaf_downlinks // self.spines)
+        """Cables from each leaf to each spine: as many as give full bisection, or as the switches have ports for."""
+        of_leaf = (MAX_PORTS - self.leaf_downlinks) // self.spines
+        return min(-(-self.leaf_downlinks // self.spines), of_leaf, MAX_PORTS // self.leaves)
+
+    @property
+    def oversubscription(self) -> float:
+        """Downlink over uplink bandwidth of a full leaf; 1.0 is full bisection."""
+        return max(self.leaf_downlinks / (self.cables_per_pair * self.spines), 1.0)
 
     @property
     def summary(self) -> str:

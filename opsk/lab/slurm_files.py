@@ -98,6 +98,7 @@ def write_site_files(record: LabRecord) -> None:
         "hcas": shape.hcas,
         "leaves": shape.leaves,
         "spines": shape.spines,
+        "oversubscription": shape.oversubscription,
         "nodes_per_unit": -(-shape.nodes // shape.units),
         "node_type": node(NODE_TYPE).name,
     }

@@ -132,8 +132,11 @@ def _slurm(launcher: Launcher) -> None:
 
 def _part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
     daemons = [daemon for part in parts for daemon in part.daemons]
+    extra = {"OPSK_CONFIG": str(launcher.record.folder.site)}
+    if "PYTHONPATH" in os.environ:
+        extra["PYTHONPATH"] = os.environ["PYTHONPATH"]
     for daemon in daemons:
-        launcher.start(daemon.name, daemon.command, extra={"OPSK_CONFIG": str(launcher.record.folder.site)})
+        launcher.start(daemon.name, daemon.command, extra=extra)
     for daemon in daemons:
         launcher.await_socket(daemon.name, daemon.socket)
 
