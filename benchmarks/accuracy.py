@@ -1,12 +1,12 @@
-"""How far are predictions from published step times and memory? ``python benchmarks/accuracy.py RUNS.csv [PREFIX…]``.
+"""How far are predictions from published step times and memory? ``python -m benchmarks.accuracy RUNS.csv [PREFIX…]``.
 
 Prints the median and worst error of every source, and the single rows of the sources named by prefix.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -100,12 +100,39 @@ def report(title: str, found: list[tuple[MeasuredRow, float, float]], shown: tup
         )
 
 
+def markdown(found: list[tuple[MeasuredRow, float, float]], prefixes: tuple[str, ...]) -> str:
+    """Return the rows of some sources as the table that the documentation shows."""
+    lines = [
+        "| run | model | GPUs | plan | measured s | predicted s | error |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row, predicted, measured in found:
+        if row.id.startswith(prefixes):
+            plan = row.plan
+            chunks = f"×{plan.vpp}" if plan.vpp > 1 else ""
+            axes = f"TP{plan.tp} PP{plan.pp}{chunks} DP{plan.dp} mbs {plan.micro_batch}"
+            recompute = f"{plan.recompute.value}{', SP' if plan.sequence_parallel else ''}"
+            lines.append(
+                f"| {row.id} | {row.model.name} | {plan.gpus} | {axes}, {recompute} | {measured:.2f} | {predicted:.2f} "
+                f"| {predicted / measured - 1:+.1%} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print both reports."""
-    rows, skipped = read_rows(Path(sys.argv[1]))
-    shown = tuple(sys.argv[2:]) or ("-",)
-    report("step time", time_errors(rows), shown)
-    report("memory", memory_errors(rows), shown)
+    """Print both reports, or the table of the documentation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path, help="table of measured runs")
+    parser.add_argument("prefixes", nargs="*", default=["-"], help="sources whose rows are shown")
+    parser.add_argument("--markdown", action="store_true", help="print the rows as a table for the documentation")
+    asked = parser.parse_args()
+    rows, skipped = read_rows(asked.runs)
+    times, prefixes = time_errors(rows), tuple(asked.prefixes)
+    if asked.markdown:
+        print(markdown(times, prefixes), end="")
+        return
+    report("step time", times, prefixes)
+    report("memory", memory_errors(rows), prefixes)
     print(f"\n{len(rows)} rows read, {len(skipped)} lack an input that cannot be assumed")
 
 

@@ -28,6 +28,35 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _CHOICES: Mapping[Any, list[str]] = {
     kind: [str(member) for member in kind] for kind in (Sharding, Recompute, Precision)
 }
+_HELP = {
+    "name": "What to call the model.",
+    "hidden": "Width of the residual stream.",
+    "ffn": "Inner width of the dense MLP.",
+    "kv_heads": "Key and value heads; left out, as many as heads.",
+    "head_dim": "Width of one head; left out, hidden / heads.",
+    "vocab": "Rows of the embedding.",
+    "seq": "Tokens of one training sequence.",
+    "gated_mlp": "Three matrices (SwiGLU), or two.",
+    "experts": "Routed experts a layer; 0 is a dense model.",
+    "top_k": "Routed experts that a token passes.",
+    "shared_experts": "Experts that every token passes.",
+    "expert_ffn": "Inner width of one expert.",
+    "tied_embeddings": "The head reuses the embedding, or has its own.",
+    "learned_positions": "A trained table of positions, or none.",
+    "flash_attention": "Fused attention, or stored scores.",
+    "tp": "Tensor-parallel size.",
+    "pp": "Pipeline stages.",
+    "vpp": "Model chunks that a stage holds.",
+    "cp": "Context-parallel size.",
+    "ep": "Expert-parallel size, inside dp.",
+    "dp": "Data-parallel size.",
+    "sharding": "What data-parallel ranks keep a share of; FSDP is zero3.",
+    "sequence_parallel": "Split norms and dropout over tp, or not.",
+    "recompute": "Which activations are computed again.",
+    "precision": "Number format of the matrix products.",
+    "micro_batch": "Sequences of one micro-batch.",
+    "global_batch": "Sequences of one step.",
+}
 _PREFIX = {ModelShape: "model_", Plan: "plan_"}
 MAX_SIZE = 10**9
 """A size above this is a slip of the finger: the largest models have 10^5 wide layers and 10^6 token sequences."""
@@ -41,16 +70,17 @@ def _fields_as_flags(value_class: type[Any], flag_prefix: str) -> Callable[[Comm
         for item in reversed(fields(value_class)):
             name = f"--{flag_prefix}{item.name.replace('_', '-')}"
             destination = f"{_PREFIX[value_class]}{item.name}"
-            kind = hints[item.name]
+            kind, words = hints[item.name], _HELP.get(item.name)
             if kind is bool:
                 off = f"--{flag_prefix}no-{item.name.replace('_', '-')}"
-                command = click.option(f"{name}/{off}", destination, default=None)(command)
+                command = click.option(f"{name}/{off}", destination, default=None, help=words)(command)
             elif kind in _CHOICES:
                 choice = click.Choice(_CHOICES[kind])
-                command = click.option(name, destination, type=choice)(command)
+                command = click.option(name, destination, type=choice, help=words)(command)
             else:
                 number = click.IntRange(max=MAX_SIZE) if kind is int else click.STRING
-                command = click.option(name, destination, type=number)(command)
+                metavar = "N" if kind is int else "TEXT"
+                command = click.option(name, destination, type=number, metavar=metavar, help=words)(command)
         return command
 
     return decorate
@@ -59,8 +89,12 @@ def _fields_as_flags(value_class: type[Any], flag_prefix: str) -> Callable[[Comm
 @click.command()
 @click.argument("plan_file", required=False, metavar="[PLAN.toml]")
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
-@click.option("--nodes", type=click.IntRange(1, MAX_SIZE), help="With --gpus-per-node it fixes --dp where left out.")
-@click.option("--gpus-per-node", type=click.IntRange(1, MAX_SIZE), help="GPUs of one node that the job uses.")
+@click.option(
+    "--nodes", type=click.IntRange(1, MAX_SIZE), metavar="N", help="With --gpus-per-node it fixes --dp where left out."
+)
+@click.option(
+    "--gpus-per-node", type=click.IntRange(1, MAX_SIZE), metavar="N", help="GPUs of one node that the job uses."
+)
 @_fields_as_flags(ModelShape, "model-")
 @_fields_as_flags(Plan, "")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

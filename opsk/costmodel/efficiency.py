@@ -77,7 +77,7 @@ class Efficiency:
     step_overhead_s: float = 0.02
     context_bytes: float = 900e6
     communicator_bytes: float = 400e6
-    slack_fraction: float = 0.15
+    slack_fraction: float = 0.10
     memory_log_sigma: float = 0.11
     time_log_sigma: float = 0.15
     fit: str = "set by hand within published ranges; checked on dense GPT training on A100 (kor, nar1)"

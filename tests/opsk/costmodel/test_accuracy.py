@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import time_errors
+from benchmarks.accuracy import markdown, time_errors
 from benchmarks.measured_rows import read_rows
 
 pytestmark = pytest.mark.shared
@@ -36,3 +36,9 @@ def test_other_sources_stay_sane(errors: dict[str, float], source: str, most: fl
     own = [abs(error) for row, error in errors.items() if row.startswith(f"{source}-")]
     assert len(own) > 10
     assert statistics.median(own) <= most
+
+
+def test_the_documented_table_is_what_the_command_prints(shared: Path, root: Path):
+    rows, _ = read_rows(shared / "data" / "measured-runs.csv")
+    page = (root / "docs" / "explanation" / "cost-model.md").read_text(encoding="utf-8")
+    assert markdown(time_errors(rows), ("kor", "nar1")) in page
