@@ -1,6 +1,7 @@
 """How much of the machine's peak does training software reach? The few constants of the cost model, in one place.
 
-They are properties of kernels and links, the same for every model, plan and run. The shipped values were set by hand
+They are properties of kernels and links, the same for every model, plan and run. Ranges in ``SOURCES`` are from memory
+where no number of a run is given. The shipped values were set by hand
 within the ranges that the named sources support and then checked, all together, against published step times of dense
 GPT training on A100; ``docs/explanation/cost-model.md`` shows how well they do, row by row.
 """
