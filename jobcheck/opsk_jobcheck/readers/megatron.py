@@ -1,0 +1,247 @@
+"""What does a launch script of Megatron-LM, Megatron-DeepSpeed or Megatron-Bridge say about its training run?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from opsk.workload.workload import Problem
+from opsk_jobcheck.readers.arguments import Argument, Arguments, parse_arguments
+from opsk_jobcheck.readers.megatron_flags import (
+    BOOLEAN_OVERRIDES,
+    CONSTANTS,
+    NUMBERS,
+    OPTIONS,
+    OVERRIDES,
+    VALUELESS,
+    WORDS,
+)
+from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
+from opsk_jobcheck.readers.statement import Statement
+
+LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
+_DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
+_OWN_FLAGS = frozenset(
+    {
+        "--num-layers",
+        "--hidden-size",
+        "--num-attention-heads",
+        "--tensor-model-parallel-size",
+        "--pipeline-model-parallel-size",
+        "--micro-batch-size",
+        "--global-batch-size",
+        "--seq-length",
+        "--ffn-hidden-size",
+        "--max-position-embeddings",
+    }
+)
+_OWN_OVERRIDES = frozenset(OVERRIDES) - {
+    "model.seq_length",
+    "model.hidden_size",
+    "model.num_layers",
+    "model.vocab_size",
+}
+_TALKERS = frozenset({"echo", "printf", "cat", "tee", "grep", "sed", "awk", "git", "scancel", "sbatch", "scontrol"})
+MIN_OWN_FLAGS = 3
+"""So many of Megatron's own flags on one command make it a Megatron command, whatever its program is called."""
+MAX_JSON_CHARS = 1 << 18
+
+
+def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Arguments] | None:
+    """Return framework, command and arguments of the command that trains with Megatron, or ``None``.
+
+    Of several, the one that states most is taken; among equals a certain one, then the innermost (the last).
+    """
+    best: tuple[tuple[int, bool, int], str, Invocation, Arguments] | None = None
+    for index, invocation in enumerate(invocations):
+        if not invocation.words or (invocation.words[0].known or "").rpartition("/")[2] in _TALKERS:
+            continue
+        arguments = parse_arguments(invocation.words, valueless=VALUELESS)
+        framework, count = _recognised(arguments)
+        if framework and (best is None or (count, invocation.certain, index) > best[0]):
+            best = ((count, invocation.certain, index), framework, invocation, arguments)
+    return best[1:] if best else None
+
+
+def read_megatron(framework: str, arguments: Arguments, run: Run, statement: Statement) -> None:
+    """State everything that the flags, overrides and the DeepSpeed configuration say."""
+    for argument in arguments.flags.values():
+        _flag(argument, statement)
+    for argument in arguments.overrides.values():
+        _override(argument, statement)
+    _ungrouped(arguments, statement)
+    _moe(statement)
+    if framework == DEEPSPEED:
+        _deepspeed(arguments, run, statement)
+    if arguments.opaque:
+        _hidden(arguments.opaque[0], statement)
+
+
+def follow(statement: Statement) -> None:
+    """State what follows by arithmetic once nodes and GPUs are known."""
+    _virtual_stages(statement)
+    gpus, tp, pp = statement.get("plan.gpus"), statement.get("plan.tp"), statement.get("plan.pp")
+    cp = statement.get("plan.cp")
+    if None in (gpus, tp, pp) or "plan.cp" in statement.unknown:
+        return
+    per_replica = tp * pp * (cp or 1)
+    line = max((entry.line for name, entry in statement.evidence.items() if name in ("plan.tp", "plan.pp")), default=0)
+    if gpus % per_replica:
+        statement.problems.append(
+            Problem(
+                what=f"{gpus} GPUs are not a multiple of TP {tp} × PP {pp} × CP {cp or 1} = {per_replica}",
+                file=statement.file,
+                line=line,
+                hint="change the node count, TP or PP so that the product divides the GPUs",
+            )
+        )
+        return
+    dp = gpus // per_replica
+    statement.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
+    _batch_of_deepspeed(statement, dp)
+
+
+def _recognised(arguments: Arguments) -> tuple[str, int]:
+    """Return which member of the family a command belongs to, and how much it states; an empty name for none."""
+    overrides = len(_OWN_OVERRIDES & arguments.overrides.keys())
+    if overrides >= 2:
+        return BRIDGE, overrides
+    own = len(_OWN_FLAGS & arguments.flags.keys())
+    if own < MIN_OWN_FLAGS:
+        return "", 0
+    is_deepspeed = any(flag in arguments.flags for flag in _DEEPSPEED_FLAGS)
+    return (DEEPSPEED if is_deepspeed else LM), own
+
+
+def _flag(argument: Argument, statement: Statement) -> None:
+    """State what one flag says."""
+    name, known = argument.flag, argument.value.known
+    if name in OPTIONS and known:
+        statement.options[OPTIONS[name]] = known[:80]
+    if name in NUMBERS:
+        if argument.value.parts:
+            statement.state_number(NUMBERS[name], argument.value, argument.line, argument.shown)
+    elif name in CONSTANTS:
+        for field, value in CONSTANTS[name].items():
+            if field.startswith("option."):
+                statement.options[field.removeprefix("option.")] = str(value)
+            elif field != "plan.precision" or statement.get("plan.precision") != "fp8":
+                statement.state(field, value, argument.line, argument.flag)
+    elif name in WORDS:
+        field, values = WORDS[name]
+        if known is None:
+            statement.cannot_tell(field, argument.value.why, argument.line)
+        elif known in values:
+            statement.state(field, values[known], argument.line, argument.shown)
+    elif name in ("--fp8-hybrid", "--fp8-e4m3"):
+        statement.state("plan.precision", "fp8", argument.line, argument.flag)
+
+
+def _override(argument: Argument, statement: Statement) -> None:
+    """State what one Megatron-Bridge override says."""
+    shown = f"{argument.flag}={argument.value.shown}"
+    if argument.flag in OVERRIDES:
+        if argument.value.known not in ("null", "None"):
+            statement.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)
+    elif argument.flag in BOOLEAN_OVERRIDES and (known := (argument.value.known or "").lower()) in ("true", "false"):
+        statement.state(BOOLEAN_OVERRIDES[argument.flag], known == "true", argument.line, shown)
+    elif argument.flag == "model.recompute_granularity" and argument.value.known in ("full", "selective"):
+        statement.state("plan.recompute", argument.value.known, argument.line, shown)
+
+
+def _ungrouped(arguments: Arguments, statement: Statement) -> None:
+    """Megatron-LM reads ``--num-query-groups`` only beside ``--group-query-attention``."""
+    flags = arguments.flags
+    if "--num-query-groups" in flags and "--group-query-attention" not in flags:
+        argument = flags["--num-query-groups"]
+        statement.cannot_tell(
+            "model.kv_heads", "--group-query-attention is not given, so it has no effect", argument.line
+        )
+        statement.problems.append(
+            Problem(
+                what=f"{argument.shown} has no effect without --group-query-attention",
+                file=statement.file,
+                line=argument.line,
+                hint="add --group-query-attention",
+            )
+        )
+
+
+def _moe(statement: Statement) -> None:
+    """State the number of shared experts where its width is a multiple of one expert's."""
+    shared, one = statement.options.get("moe.shared_expert_ffn", ""), statement.get("model.expert_ffn")
+    experts = statement.get("model.experts")
+    if experts == 1:
+        statement.values.pop("model.experts")
+    if shared.isdigit() and one and int(shared) % one == 0:
+        evidence = statement.evidence["model.expert_ffn"]
+        statement.state("model.shared_experts", int(shared) // one, evidence.line, f"{shared} / {one}")
+
+
+def _virtual_stages(statement: Statement) -> None:
+    """State VPP from the number of layers in one chunk."""
+    per_chunk = statement.options.get("pipeline.layers_per_chunk", "")
+    layers, pp = statement.get("model.layers"), statement.get("plan.pp")
+    if per_chunk.isdigit() and int(per_chunk) and layers and pp and layers % (pp * int(per_chunk)) == 0:
+        line = statement.evidence["model.layers"].line
+        statement.state("plan.vpp", layers // pp // int(per_chunk), line, f"{layers} / pp {pp} / {per_chunk} layers")
+
+
+def _hidden(opaque: Text, statement: Statement) -> None:
+    """Say that fields which nobody stated may hide in words of which nothing is known."""
+    for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
+        if name not in statement.values and name not in statement.unknown:
+            statement.cannot_tell(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
+
+
+def _deepspeed(arguments: Arguments, run: Run, statement: Statement) -> None:
+    """State what the DeepSpeed configuration says, where the script itself writes it."""
+    argument = arguments.flags.get("--deepspeed-config")
+    text = run.files.get(argument.value.key) if argument else None
+    if text is None:
+        return
+    config = _json(text)
+    line = text.parts[0].line if text.parts else 0
+    stage = _at(config, "zero_optimization", "stage")
+    if isinstance(stage, int) and 0 <= stage <= 3 and "plan.sharding" not in statement.values:
+        statement.state("plan.sharding", ("none", "zero1", "zero2", "zero3")[stage], line, f'"stage": {stage}')
+    for name in ("fp16", "bf16"):
+        if _at(config, name, "enabled") is True and "plan.precision" not in statement.values:
+            statement.state("plan.precision", name, line, f'"{name}": {{"enabled": true}}')
+    numbers = {"train_micro_batch_size_per_gpu": "plan.micro_batch", "train_batch_size": "plan.global_batch"}
+    for key, field in numbers.items():
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and field not in statement.values:
+            statement.state(field, value, line, f'"{key}": {value}')
+    steps = config.get("gradient_accumulation_steps")
+    if isinstance(steps, int) and steps > 0:
+        statement.options["deepspeed.accumulation_steps"] = str(steps)
+
+
+def _batch_of_deepspeed(statement: Statement, dp: int) -> None:
+    """State the global batch as micro-batch × accumulation × DP where only those are given."""
+    steps, micro = statement.options.get("deepspeed.accumulation_steps"), statement.get("plan.micro_batch")
+    if steps and micro and "plan.global_batch" not in statement.values and "plan.global_batch" not in statement.unknown:
+        line = statement.evidence["plan.micro_batch"].line
+        statement.state("plan.global_batch", micro * int(steps) * dp, line, f"{micro} × {steps} × dp {dp}")
+
+
+def _json(text: Text) -> dict[str, Any]:
+    """Return a JSON object, unknown parts read as null; an empty one for what is no JSON object."""
+    source = "".join("null" if part.why else part.text for part in text.parts)
+    if len(source) > MAX_JSON_CHARS:
+        return {}
+    try:
+        value = json.loads(source)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _at(config: dict[str, Any], *keys: str) -> Any:
+    """Return a nested entry, ``None`` when it is not there."""
+    value: Any = config
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,151 @@
+"""Which Megatron flag states which field? Data only.
+
+Source: Megatron-LM ``megatron/training/arguments.py`` (2019 to 2026), Megatron-DeepSpeed's and bigcode's forks of it,
+Megatron-Bridge's recipe configuration. A flag that a fork renamed stands beside the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NUMBERS: Mapping[str, str] = MappingProxyType(
+    {
+        "--num-layers": "model.layers",
+        "--hidden-size": "model.hidden",
+        "--ffn-hidden-size": "model.ffn",
+        "--num-attention-heads": "model.heads",
+        "--num-query-groups": "model.kv_heads",
+        "--num-key-value-heads": "model.kv_heads",
+        "--kv-channels": "model.head_dim",
+        "--seq-length": "model.seq",
+        "--encoder-seq-length": "model.seq",
+        "--vocab-size": "model.vocab",
+        "--padded-vocab-size": "model.vocab",
+        "--pad-vocab-size-to": "model.vocab",
+        "--num-experts": "model.experts",
+        "--moe-router-topk": "model.top_k",
+        "--topk": "model.top_k",
+        "--moe-ffn-hidden-size": "model.expert_ffn",
+        "--tensor-model-parallel-size": "plan.tp",
+        "--model-parallel-size": "plan.tp",
+        "--pipeline-model-parallel-size": "plan.pp",
+        "--pipe-parallel-size": "plan.pp",
+        "--context-parallel-size": "plan.cp",
+        "--expert-model-parallel-size": "plan.ep",
+        "--moe-expert-parallel-size": "plan.ep",
+        "--num-virtual-stages-per-pipeline-rank": "plan.vpp",
+        "--micro-batch-size": "plan.micro_batch",
+        "--batch-size": "plan.micro_batch",
+        "--global-batch-size": "plan.global_batch",
+    }
+)
+"""Flags whose value is a number, and the field it states."""
+
+CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "--swiglu": {"model.gated_mlp": True},
+        "--gated-linear-unit": {"model.gated_mlp": True},
+        "--untie-embeddings-and-output-weights": {"model.tied_embeddings": False},
+        "--use-rotary-position-embeddings": {"model.learned_positions": False},
+        "--no-position-embedding": {"model.learned_positions": False},
+        "--use-flash-attn": {"model.flash_attention": True},
+        "--use-flash-attn-v1": {"model.flash_attention": True},
+        "--use-flash-attn-v2": {"model.flash_attention": True},
+        "--use-flash-attn-triton": {"model.flash_attention": True},
+        "--sequence-parallel": {"plan.sequence_parallel": True},
+        "--fp16": {"plan.precision": "fp16"},
+        "--bf16": {"plan.precision": "bf16"},
+        "--use-distributed-optimizer": {"plan.sharding": "zero1"},
+        "--use-torch-fsdp2": {"plan.sharding": "zero3"},
+        "--recompute-activations": {"plan.recompute": "selective"},
+        "--checkpoint-activations": {"plan.recompute": "full"},
+        "--cpu-offload": {"option.optimizer.offload": "cpu"},
+        "--optimizer-cpu-offload": {"option.optimizer.offload": "cpu"},
+        "--use-precision-aware-optimizer": {"option.optimizer.precision_aware": "true"},
+        "--overlap-grad-reduce": {"option.overlap.grad_reduce": "true"},
+        "--overlap-param-gather": {"option.overlap.param_gather": "true"},
+        "--tp-comm-overlap": {"option.overlap.tp": "true"},
+        "--disable-bias-linear": {"option.bias_linear": "false"},
+    }
+)
+"""Flags without a value, and what each states."""
+
+WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
+    {
+        "--recompute-granularity": ("plan.recompute", {"full": "full", "selective": "selective"}),
+        "--zero-stage": ("plan.sharding", {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}),
+        "--fp8-format": ("plan.precision", {"hybrid": "fp8", "e4m3": "fp8"}),
+        "--data-parallel-sharding-strategy": (
+            "plan.sharding",
+            {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "zero3"},
+        ),
+        "--position-embedding-type": (
+            "model.learned_positions",
+            {
+                "learned_absolute": True,
+                "absolute": True,
+                "rope": False,
+                "rotary": False,
+                "alibi": False,
+                "mrope": False,
+                "yarn": False,
+                "relative": False,
+                "none": False,
+            },
+        ),
+    }
+)
+"""Flags whose value is a word, and what each word states of which field."""
+
+OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "--main-grads-dtype": "optimizer.main_grads",
+        "--optimizer": "optimizer.name",
+        "--position-embedding-type": "position_embedding_type",
+        "--pp-partition-method": "pipeline.partition",
+        "--tokenizer-type": "tokenizer.type",
+        "--transformer-impl": "transformer_impl",
+        "--attention-head-type": "attention.head_type",
+        "--make-vocab-size-divisible-by": "vocab.divisor",
+        "--recompute-num-layers": "recompute.layers",
+        "--recompute-method": "recompute.method",
+        "--moe-shared-expert-intermediate-size": "moe.shared_expert_ffn",
+        "--num-layers-per-virtual-pipeline-stage": "pipeline.layers_per_chunk",
+        "--decoder-first-pipeline-num-layers": "pipeline.first_layers",
+        "--decoder-last-pipeline-num-layers": "pipeline.last_layers",
+    }
+)
+"""Flags whose value matters to the completion under a name of its own."""
+
+OVERRIDES: Mapping[str, str] = MappingProxyType(
+    {
+        "model.num_layers": "model.layers",
+        "model.hidden_size": "model.hidden",
+        "model.ffn_hidden_size": "model.ffn",
+        "model.num_attention_heads": "model.heads",
+        "model.num_query_groups": "model.kv_heads",
+        "model.kv_channels": "model.head_dim",
+        "model.vocab_size": "model.vocab",
+        "model.seq_length": "model.seq",
+        "model.num_moe_experts": "model.experts",
+        "model.moe_router_topk": "model.top_k",
+        "model.moe_ffn_hidden_size": "model.expert_ffn",
+        "dataset.sequence_length": "model.seq",
+        "dataset.seq_length": "model.seq",
+        "model.tensor_model_parallel_size": "plan.tp",
+        "model.pipeline_model_parallel_size": "plan.pp",
+        "model.virtual_pipeline_model_parallel_size": "plan.vpp",
+        "model.context_parallel_size": "plan.cp",
+        "model.expert_model_parallel_size": "plan.ep",
+        "train.micro_batch_size": "plan.micro_batch",
+        "train.global_batch_size": "plan.global_batch",
+    }
+)
+"""Megatron-Bridge's ``key=value`` overrides that state a number."""
+
+BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({"model.sequence_parallel": "plan.sequence_parallel"})
+"""Megatron-Bridge's overrides that state true or false."""
+
+VALUELESS = frozenset(CONSTANTS)
+"""Flags that never take the next word as their value."""

@@ -1,0 +1,209 @@
+"""What does a launch script say about its training run? The one entry to all readers; nothing is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from opsk.workload.workload import Problem, Unknown, Workload
+from opsk_jobcheck.readers.arguments import Arguments, parse_arguments
+from opsk_jobcheck.readers.frameworks import framework_of, launcher_of, looks_like_training
+from opsk_jobcheck.readers.huggingface import read_config
+from opsk_jobcheck.readers.megatron import find_command, follow, read_megatron
+from opsk_jobcheck.readers.resources import Resources
+from opsk_jobcheck.readers.sbatch import merge, read_directives
+from opsk_jobcheck.readers.shell.evaluate import run
+from opsk_jobcheck.readers.shell.values import Run, Text, literal, unknown
+from opsk_jobcheck.readers.statement import Statement
+from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
+from opsk_jobcheck.request import SlurmRequest
+
+MAX_SCRIPT_CHARS = 1 << 20
+MAX_WANTED_FILES = 8
+_RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_PROCID", "SLURM_NODEID")
+_RUNTIME_MORE = ("SLURM_LOCALID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME", "SLURMD_NODENAME", "SLURM_JOB_PARTITION")
+_NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
+_PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
+_CONFIG_SUFFIX = "config.json"
+
+
+def read_script(
+    text: str | bytes,
+    *,
+    file: str,
+    request: SlurmRequest | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Workload:
+    """Return what a script states; never raises for its content.
+
+    Parameters
+    ----------
+    text
+        The script; bytes are read as UTF-8.
+    file
+        Its name, for evidence.
+    request
+        What Slurm was asked for; it beats the script's own ``#SBATCH`` lines.
+    files
+        Texts of the files in `Workload.wanted_files`, by the path asked for.
+    """
+    source, problem = _readable(text, file)
+    if source is None:
+        return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
+    statements = read_opsk_lines(source, file=file)
+    resources = merge(read_directives(source, file=file), request)
+    arguments = tuple(literal(word, 0) for word in request.arguments) if request and request.arguments else None
+    result = run(
+        source,
+        given=_given(resources),
+        environment=request.environment if request else None,
+        arguments=arguments,
+        files=files,
+    )
+    workload = _read(result, resources, statements, file=file, files=files or {})
+    extra = (
+        *((problem,) if problem else ()),
+        *(Problem(what=what, file=file, line=line) for line, what in result.problems),
+    )
+    return apply_statements(_with_problems(workload, extra), statements)
+
+
+def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
+    """Return the script as text, cut where it is too long, with a problem for what is wrong with it."""
+    if isinstance(text, bytes):
+        if b"\0" in text[:8192]:
+            return None, Problem(
+                what="this is a binary file, not a script", file=file, hint="sbatch wants a text script"
+            )
+        text = text.decode("utf-8", errors="replace")
+    if "\0" in text[:8192]:
+        return None, Problem(what="this is a binary file, not a script", file=file, hint="sbatch wants a text script")
+    if len(text) > MAX_SCRIPT_CHARS:
+        cut = text.rfind("\n", 0, MAX_SCRIPT_CHARS)
+        what = f"the script has {len(text)} characters; only the first {cut} were read"
+        return text[: max(cut, 0)], Problem(
+            what=what, file=file, line=text.count("\n", 0, cut), hint="put data in files"
+        )
+    return text, None
+
+
+def _given(resources: Resources) -> dict[str, Text]:
+    """Return the variables that Slurm sets for the job, as far as what was asked for fixes them."""
+    numbers = {
+        "SLURM_NNODES": resources.nodes,
+        "SLURM_JOB_NUM_NODES": resources.nodes,
+        "SLURM_NTASKS": resources.ntasks,
+        "SLURM_NPROCS": resources.ntasks,
+        "SLURM_NTASKS_PER_NODE": resources.ntasks_per_node,
+        "SLURM_CPUS_PER_TASK": resources.cpus_per_task,
+        "SLURM_GPUS_ON_NODE": resources.gpus_per_node,
+    }
+    given = {
+        name: literal(str(number), 0)
+        if number is not None
+        else unknown(f"{name} is set by Slurm, and the script does not fix it", 0, filled=True)
+        for name, number in numbers.items()
+    }
+    for name in (*_RUNTIME, *_RUNTIME_MORE):
+        given[name] = unknown(f"{name} is known only when the job runs", 0, filled=True)
+    return given
+
+
+def _read(
+    result: Run, resources: Resources, statements: Statements, *, file: str, files: Mapping[str, str]
+) -> Workload:
+    """Put together what resources, framework and named files say."""
+    found = find_command(result.invocations)
+    statement = Statement(file)
+    _resources(resources, statement)
+    arguments = found[2] if found else None
+    _launched(result, arguments, statement)
+    framework = found[0] if found else framework_of(result.invocations)
+    if found:
+        read_megatron(found[0], found[2], result, statement)
+    wanted, name = _named_files(result, statement, files)
+    follow(statement)
+    is_training = bool(found or framework or statements.framework or looks_like_training(result.invocations))
+    if is_training and not found:
+        _unread(framework, statement)
+    return Workload(
+        framework=framework,
+        launcher=launcher_of(result.invocations, ntasks_per_node=resources.ntasks_per_node),
+        is_training=is_training,
+        gpu=resources.gpu_type,
+        model=statement.model(name),
+        plan=statement.plan(),
+        options=tuple(sorted(statement.options.items())),
+        evidence=tuple(statement.evidence.values()),
+        wanted_files=wanted,
+        unknown=tuple(statement.unknown.values()),
+        problems=tuple(statement.problems),
+    )
+
+
+def _resources(resources: Resources, statement: Statement) -> None:
+    """Take over what Slurm was asked for."""
+    for name in ("nodes", "gpus_per_node", "gpus"):
+        if (value := getattr(resources, name)) is not None:
+            statement.values[f"plan.{name}"] = value
+    for entry in resources.evidence:
+        if entry.field.startswith("plan.") or entry.field == "gpu":
+            statement.evidence[entry.field] = entry
+    for reason in resources.unknown:
+        if reason.field.startswith("plan."):
+            statement.unknown[reason.field] = reason
+    statement.problems.extend(resources.problems)
+
+
+def _launched(result: Run, arguments: Arguments | None, statement: Statement) -> None:
+    """Fill nodes and GPUs from the launcher's own flags where Slurm was not asked for them."""
+    rows = [arguments] if arguments else [parse_arguments(entry.words) for entry in result.invocations]
+    for field, names in (("plan.nodes", _NODE_COUNT_FLAGS), ("plan.gpus_per_node", _PROCESS_FLAGS)):
+        for row in rows:
+            argument = next((row.flags[name] for name in names if name in row.flags), None)
+            if argument and field not in statement.values and (argument.value.known or "").isdigit():
+                statement.state_number(field, argument.value, argument.line, argument.shown)
+    nodes, per_node = statement.get("plan.nodes"), statement.get("plan.gpus_per_node")
+    if nodes and per_node and "plan.gpus" not in statement.values:
+        line = statement.evidence["plan.gpus_per_node"].line
+        statement.state("plan.gpus", nodes * per_node, line, f"nodes {nodes} × {per_node} GPUs")
+
+
+def _named_files(result: Run, statement: Statement, files: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    """Read the HuggingFace configurations that the script names; return the paths still wanted and the model's name."""
+    wanted = [path for path in result.sourced if path not in files]
+    name: str | None = None
+    for entry in result.invocations:
+        for word in entry.words:
+            path = (word.known or "").partition("=")[2] if (word.known or "").startswith("--") else word.known or ""
+            if not path.endswith(_CONFIG_SUFFIX) or "deepspeed" in path or "ds_config" in path:
+                continue
+            if path in files:
+                name = _hf_config(files[path], path, statement) or name
+            else:
+                wanted.append(path)
+    return tuple(dict.fromkeys(wanted))[:MAX_WANTED_FILES], name
+
+
+def _hf_config(text: str, path: str, statement: Statement) -> str | None:
+    """State what a HuggingFace configuration says and the script itself does not; return the model's name."""
+    reading = read_config(text, file=path)
+    for entry in reading.evidence:
+        key = entry.field.removeprefix("model.")
+        if entry.field not in statement.values and entry.field not in statement.unknown and key != "name":
+            statement.state(entry.field, getattr(reading.model, key), entry.line, entry.text, file=path)
+    statement.problems.extend(reading.problems)
+    return reading.model.name
+
+
+def _unread(framework: str | None, statement: Statement) -> None:
+    """Say why nothing more was read of a training job."""
+    why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
+    for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
+        if name not in statement.values:
+            statement.unknown.setdefault(name, Unknown(field=name, why=why, file=statement.file))
+
+
+def _with_problems(workload: Workload, problems: tuple[Problem, ...]) -> Workload:
+    """Return the workload with more problems."""
+    return replace(workload, problems=(*workload.problems, *problems)) if problems else workload
