@@ -13,18 +13,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opsk.workload.workload import Evidence, Problem, Unknown
+from opsk_jobcheck.readers.directive_lines import (
+    MAX_WORDS,
+    SEPARATORS,
+    SPACE,
+    head_lines,
+    other_scheduler,
+    sbatch_words,
+)
 from opsk_jobcheck.readers.sbatch_options import ArgumentKind, long_option, short_option
 from opsk_jobcheck.requested import MAX_COUNT, gpus_of
 
 MAX_HEAD_CHARACTERS = 1 << 20
 """Directives stand at the top; behind a comment of this size nobody looks for more."""
-MAX_WORDS = 4096
 MAX_TEXT = 200
 """Longest piece of a script that is kept as evidence or shown in a message."""
 
 _MAGIC = ("#SBATCH", "#SLURM")
-_OTHERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
-_SPACE = " \t\r\v\f"
 _NODES = re.compile(r"[ \t]*([0-9]{1,9})([kKmM]?)[ \t]*")
 _COUNT = re.compile(r"[ \t]*([0-9]{1,9})")
 _SUFFIX = {"": 1, "k": 1 << 10, "m": 1 << 20}
@@ -133,7 +138,7 @@ class _Reading:
         head = text[:MAX_HEAD_CHARACTERS]
         lines, het_line = self._directive_lines(head)
         if not lines and not het_line:
-            return Directives(scheduler=_other_scheduler(head))
+            return Directives(scheduler=other_scheduler(head))
         options: dict[str, _Option] = {}
         for option in self._options(lines):
             options.pop(option.name, None)
@@ -158,12 +163,13 @@ class _Reading:
         if "\r\n" in head[:MAX_TEXT]:
             what = "the script has DOS line ends, and sbatch refuses it"
             self._problem(what, 1, "convert it with dos2unix, or sed -i 's/\\r$//'")
-        for number, line in enumerate(_head_lines(head), start=1):
+        for number, line in enumerate(head_lines(head), start=1):
             magic = next((word for word in _MAGIC if line.startswith(word)), None)
             if magic is None:
                 continue
-            rest = line[len(magic) :].strip(_SPACE)
-            if re.match(r"(?:hetjob|packjob)(?:\s|$)", rest, re.IGNORECASE):
+            rest = line[len(magic) :].strip(SPACE)
+            first = rest.split(maxsplit=1)
+            if first and first[0].lower() in SEPARATORS:
                 return lines, number
             words, unmatched = sbatch_words(rest)
             lines.append(_Line(number, line.rstrip()[:MAX_TEXT], words, unmatched))
@@ -178,12 +184,17 @@ class _Reading:
         while at < len(words):
             word, line = words[at]
             at += 1
+            if word == "--" and at == len(words):
+                return
             if len(word) < 2 or word[0] != "-" or word == "--":
                 what = f"sbatch takes no word like {word[:MAX_TEXT]!r} here, and refuses the script"
                 self._problem(what, line.number, "write options as --name=value; quote values with blanks")
                 return
             following = words[at][0] if at < len(words) else None
             found, taken = _long(word, following, line) if word[1] == "-" else _short(word, following, line)
+            if following is None and taken:
+                self._problem(f"{word[:MAX_TEXT]} has no value, and sbatch refuses the script", line.number)
+                return
             at += taken
             yield from found
 
@@ -276,63 +287,6 @@ class _Reading:
         }
 
 
-def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
-    """Return the words that sbatch makes of a directive line, and the quote that it does not close (or nothing).
-
-    Quotes group; a backslash takes the next character as it is; an unquoted ``#`` ends the line wherever it stands;
-    so does an empty word, which sbatch takes for the end. Nothing is expanded.
-    """
-    words: list[str] = []
-    at, size = 0, len(line)
-    while True:
-        while at < size and line[at] in _SPACE:
-            at += 1
-        word: list[str] = []
-        quote = ""
-        while at < size and (quote or line[at] not in _SPACE):
-            character = line[at]
-            at += 1
-            if character == "\\":
-                if at < size and (line[at] == " " or line[at] not in _SPACE):
-                    word.append(line[at])
-                    at += 1
-            elif quote and character == quote:
-                quote = ""
-            elif not quote and character in "\"'":
-                quote = character
-            elif not quote and character == "#":
-                at = size
-            else:
-                word.append(character)
-        if quote:
-            return (), quote
-        if not word or len(words) >= MAX_WORDS:
-            return tuple(words), ""
-        words.append("".join(word))
-
-
-def _head_lines(head: str) -> Iterator[str]:
-    """Return the lines of a script up to its first command."""
-    start = 0
-    while start < len(head):
-        end = head.find("\n", start)
-        end = len(head) if end < 0 else end
-        line = head[start:end]
-        if line.lstrip(_SPACE)[:1] not in ("", "#"):
-            return
-        yield line
-        start = end + 1
-
-
-def _other_scheduler(head: str) -> str | None:
-    """Return the scheduler whose directives a script has that has none for Slurm."""
-    for line in _head_lines(head):
-        for magic, name in _OTHERS:
-            if line.startswith(magic) and line[len(magic) : len(magic) + 1] in ("", " ", "\t"):
-                return name
-    return None
-
-
 def _long(word: str, following: str | None, line: _Line) -> tuple[list[_Option], int]:
     """Return the option that a word with two dashes is, and how many further words it takes."""
     name, equals, value = word[2:].partition("=")
@@ -342,7 +296,7 @@ def _long(word: str, following: str | None, line: _Line) -> tuple[list[_Option],
         return [], int(not equals and following is not None and not following.startswith("-"))
     full, kind = known
     if kind is ArgumentKind.REQUIRED and not equals:
-        return ([_Option(full, following, line)], 1) if following is not None else ([], 0)
+        return [_Option(full, following or "", line)], 1
     return [_Option(full, value, line)], 0
 
 
@@ -355,7 +309,7 @@ def _short(word: str, following: str | None, line: _Line) -> tuple[list[_Option]
         name, kind = known
         if word[at + 1 :] or kind is ArgumentKind.OPTIONAL:
             return [_Option(name, word[at + 1 :], line)], 0
-        return ([_Option(name, following, line)], 1) if following is not None else ([], 0)
+        return [_Option(name, following or "", line)], 1
     return [], 0
 
 

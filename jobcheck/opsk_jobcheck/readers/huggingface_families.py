@@ -1,0 +1,59 @@
+"""What does a HuggingFace ``model_type`` fix that its ``config.json`` need not say?
+
+Only what the family's architecture, or the default of its configuration class in transformers 4, makes certain.
+Source: ``src/transformers/models/<family>/configuration_*.py`` and ``modeling_*.py``.
+"""
+
+from __future__ import annotations
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+GATED = _names("""
+    aquila arctic baichuan chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone
+    exaone4 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt_oss granite granitemoe hunyuan internlm internlm2
+    internlm3 jamba kimi_k2 llama llama4 llama4_text minicpm minicpm3 ministral mistral mixtral olmo olmo2 olmo3
+    olmoe orion phi3 phimoe qwen qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm xverse yi
+""")
+"""Three matrices in the MLP (SwiGLU, GeGLU)."""
+PLAIN = _names("""
+    bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt nemotron opt persimmon phi starcoder2
+""")
+"""Two matrices in the MLP."""
+GATED_ACTIVATIONS = frozenset({"silu", "swish", "swiglu", "geglu"})
+PLAIN_ACTIVATIONS = frozenset({"gelu_new", "gelu_fast", "relu", "relu2"})
+"""Activation names that decide for a family which is in neither list; plain ``gelu`` is used by both kinds."""
+
+TIED = _names("""
+    bloom cohere cohere2 falcon gemma gemma2 gemma3 gemma3_text gpt2 gpt_bigcode gpt_neo mpt opt starcoder2
+""")
+UNTIED = _names("""
+    baichuan codegen dbrx deepseek_v2 deepseek_v3 glm4_moe gpt_neox gpt_oss gptj granite internlm2 jamba llama
+    llama4_text mistral mixtral nemotron olmo olmo2 olmoe persimmon phi phi3 phimoe qwen qwen2 qwen2_moe qwen3
+    qwen3_moe stablelm
+""")
+"""Value of ``tie_word_embeddings`` when the file does not give it."""
+
+LEARNED_POSITIONS = frozenset({"gpt2", "gpt_bigcode", "gpt_neo", "opt"})
+NO_LEARNED_POSITIONS = (GATED | PLAIN) - LEARNED_POSITIONS
+ALL_HEADS = _names("""
+    bloom codegen gpt2 gpt_neo gpt_neox gptj opt
+""")
+"""No grouped heads: every query head has its own key and value."""
+HEADS_BY_DEFAULT = frozenset({"llama", "phi", "phi3", "olmo", "deepseek_v2"})
+"""``num_key_value_heads`` left out is ``num_attention_heads``."""
+FOUR_TIMES = _names("""
+    bloom codegen falcon gpt2 gpt_bigcode gpt_neo gptj mpt
+""")
+"""The inner width of the MLP left out is four times the hidden size."""
+HALF_FFN = frozenset({"qwen"})
+"""``intermediate_size`` counts both halves of the gated MLP's first product."""
+NOT_DECODERS = _names("""
+    albert bert bart clip deberta deberta-v2 distilbert electra esm mbart modernbert mt5 pegasus roberta siglip t5 vit
+    wav2vec2 whisper xlm-roberta
+""")
+PARTLY_DENSE = ("first_k_dense_replace", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
+"""Keys that leave some layers of a mixture of experts dense."""
