@@ -84,7 +84,10 @@ class Answerer:
         thought = advise_thought(question, may_want=talk.rounds == 0)
         talk.rounds += 1
         talk.notes |= _size_notes(thought) | {"command": question.command}
-        entry = await self._within(self.config.cli_deadline_s, talk.peer.uid, thought, talk)
+        deadline_s = self.config.cli_deadline_s
+        if question.left_ms is not None:
+            deadline_s = min(deadline_s, question.left_ms / 1e3)
+        entry = await self._within(deadline_s, talk.peer.uid, thought, talk)
         if entry is None:
             return LATER
         if entry.advised.wanted:

@@ -81,6 +81,8 @@ class AdviseQuestion(_Said):
         Those variables that the script mentions.
     files
         Text of files that an earlier answer wanted, by the path that it wanted.
+    left_ms
+        What is left of the hook's deadline [ms].
     """
 
     kind: Literal["advise"]
@@ -91,6 +93,7 @@ class AdviseQuestion(_Said):
     options_json: Annotated[str, Field(max_length=MAX_SCRIPT_CHARS)] = ""
     env: Annotated[Mapping[str, _Word], Field(max_length=512)] = {}
     cwd: _Path = ""
+    left_ms: Annotated[float, Field(gt=0)] | None = None
     files: Annotated[Mapping[_Path, Annotated[str, Field(max_length=MAX_FILE_CHARS)]], Field(max_length=MAX_FILES)] = {}
 
 

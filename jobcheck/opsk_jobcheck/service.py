@@ -258,45 +258,40 @@ def serve(
 
 
 async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig]) -> None:
-    """Run until told to stop."""
+    """Run until told to stop, also while it starts or reloads."""
     loop = asyncio.get_running_loop()
     stopped, reloaded = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, reloaded.set)
+    serving = asyncio.create_task(_serve_on(advisor, site, load, reloaded))
+    stopping = asyncio.create_task(stopped.wait())
     try:
-        await advisor.start()
-        listener = listen(site.advisor)
-        try:
-            await _until_stopped(advisor, listener, load, stopped, reloaded)
-        finally:
-            notify("STOPPING=1")
-            listener.release()
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()
     finally:
+        notify("STOPPING=1")
+        for task in (serving, stopping):
+            task.cancel()
+        await asyncio.gather(serving, stopping, return_exceptions=True)
         await advisor.close()
 
 
-async def _until_stopped(
-    advisor: Advisor,
-    listener: Listener,
-    load: Callable[[], SiteConfig],
-    stopped: asyncio.Event,
-    reloaded: asyncio.Event,
+async def _serve_on(
+    advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig], reloaded: asyncio.Event
 ) -> None:
-    """Accept connections, and reload when asked to, until told to stop."""
+    """Start, then accept connections and reload when asked to, until cancelled."""
+    await advisor.start()
+    listener = listen(site.advisor)
     accepting = asyncio.create_task(advisor.accept(listener))
-    notify("READY=1")
-    log.info("answers on %s", listener.path or "the socket that systemd passed")
-    waits = {asyncio.create_task(stopped.wait()), asyncio.create_task(reloaded.wait())}
     try:
-        while not stopped.is_set():
-            await asyncio.wait({accepting, *waits}, return_when=asyncio.FIRST_COMPLETED)
-            if accepting.done():
-                accepting.result()
-            if reloaded.is_set() and not stopped.is_set():
-                reloaded.clear()
-                await advisor.reload(load)
-                waits = {task for task in waits if not task.done()} | {asyncio.create_task(reloaded.wait())}
+        notify("READY=1")
+        log.info("answers on %s", listener.path or "the socket that systemd passed")
+        while True:
+            await reloaded.wait()
+            reloaded.clear()
+            await advisor.reload(load)
     finally:
-        for task in {accepting, *waits}:
-            task.cancel()
+        accepting.cancel()
+        listener.release()

@@ -159,6 +159,15 @@ def test_a_slow_script_is_answered_later_and_thought_through_in_the_background(a
     assert advisor.thoughts == before
 
 
+def test_a_hook_that_has_little_time_left_is_answered_in_it(advisor: RunningAdvisor) -> None:
+    """The site's deadline is 6 s; the second round of a hook may have a fraction of it."""
+    began = time.monotonic()
+    with advisor.client() as client:
+        answer = client.ask(kind="advise", script=script("sleep 3"), options_json=GPUS, left_ms=300)
+    assert answer["status"] == "later"
+    assert time.monotonic() - began < 2
+
+
 def test_slow_scripts_of_one_user_do_not_hold_up_others(own_advisor: RunningAdvisor) -> None:
     """Six slow scripts keep one of two workers busy for 6 s; a ping and slurmctld's question pass by."""
     clients = [own_advisor.client() for _ in range(6)]
@@ -367,6 +376,12 @@ def test_it_ends_cleanly_and_leaves_nothing(own_advisor: RunningAdvisor) -> None
     assert own_advisor.stop() == 0
     assert not own_advisor.socket.exists()
     eventually(lambda: [pid for pid in children if Path(f"/proc/{pid}").exists()], lambda left: left == [])
+
+
+def test_it_ends_at_once_though_it_is_just_reloading(own_advisor: RunningAdvisor) -> None:
+    own_advisor.process.send_signal(signal.SIGHUP)
+    assert own_advisor.stop() == 0
+    assert not own_advisor.socket.exists()
 
 
 def test_killed_it_leaves_no_worker(own_advisor: RunningAdvisor) -> None:

@@ -405,8 +405,9 @@ local function what_is_submitted(options, command)
   return read_script(argv[1]), argv
 end
 
-local function question(fields, files)
+local function question(talk, fields, files)
   fields.files = files
+  fields.left_ms = math.max(1, math.floor(talk.left() * 1000))
   local body = json(fields)
   if #body <= MAX_QUESTION then return body end
   fields.files = nil
@@ -429,11 +430,11 @@ end
 
 local function advise(talk, fields, command, base)
   talk.connect()
-  talk.say(question(fields, nil))
+  talk.say(question(talk, fields, nil))
   local answer = talk.hear()
   if wanted(answer) then
     local files = read_files(answer.paths, base, math.max(0.01, talk.left() * 0.5))
-    talk.say(question(fields, next(files) and files or nil))
+    talk.say(question(talk, fields, next(files) and files or nil))
     answer = talk.hear()
   end
   if answer.status == "advice" and show(command, answer) then

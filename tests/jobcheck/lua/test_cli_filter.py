@@ -66,6 +66,7 @@ def test_the_question_carries_script_options_and_mentioned_variables(hooks: Hook
     assert json.loads(asked["options_json"])["gpus-per-node"] == "8"
     assert asked["env"] == {"LAYERS": "32"}
     assert asked["cwd"] == "/home/u"
+    assert 0 < asked["left_ms"] <= DEADLINE_MS
 
 
 def test_a_variable_named_like_a_secret_is_never_sent(hooks: Hooks, serve: Serve) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -391,3 +392,21 @@ def test_a_site_script_can_call_it_as_a_library(hooks: Hooks, serve: Serve) -> N
     assert ran.one("global") == "nil"
     assert ran.one("admin_comment") == "opsk:v1 verdict=oom"
     assert server.connections == 1
+
+
+@pytest.mark.shared
+def test_real_training_scripts_are_asked_about(hooks: Hooks, serve: Serve, shared: Path) -> None:
+    """The words of training are found in every launch script that people published."""
+    scripts = sorted(path for path in (shared / "data" / "real" / "sbatch").iterdir() if path.is_file())
+    assert len(scripts) > 20
+    hooks.settings(breaker_failures=1000, submit_deadline_ms=5000)
+    server = serve(AnswerWith(advice(lines=[])))
+    ran = hooks.submit(f"""
+    for _, path in ipairs({{ {", ".join(f'"{path}"' for path in scripts)} }}) do
+      local asked = job({{ tres_per_node = "gres/gpu:8", script = io.open(path, "rb"):read("*a") }})
+      slurm_job_submit(asked, {{}}, 1)
+      if not asked.admin_comment then emit("missed", path) end
+    end
+    """)
+    assert ran.of("missed") == []
+    assert server.connections == len(scripts)
