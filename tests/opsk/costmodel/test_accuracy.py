@@ -32,7 +32,7 @@ def test_narayanan_table_1_within_15_percent(errors: dict[str, float], row: str)
 
 @pytest.mark.parametrize(("source", "most"), [("lfa", 0.20), ("ievo", 0.20), ("nemo", 0.25), ("bloomp", 0.25)])
 def test_other_sources_stay_sane(errors: dict[str, float], source: str, most: float):
-    # other frameworks, fabrics and GPUs, seen when the constants were chosen but not fitted: the median may not run away
+    # other frameworks, fabrics and GPUs, in sight when the constants were chosen: medians may not run away
     own = [abs(error) for row, error in errors.items() if row.startswith(f"{source}-")]
     assert len(own) > 10
     assert statistics.median(own) <= most
