@@ -1,8 +1,8 @@
 """How much of the machine's peak does training software reach? The few constants of the cost model, in one place.
 
 They are properties of kernels and links, the same for every model, plan and run. The shipped values were chosen by
-hand: about a dozen settings were compared on published step times, dense GPT training on A100 (kor, nar1) first, with the
-medians of other A100 sources in sight, and on BLOOM's memory. So those runs are no independent test of them.
+hand: about a dozen settings were compared on published step times, dense GPT training on A100 (kor, nar1) first, with
+the medians of other A100 sources in sight, and on BLOOM's memory. So those runs are no independent test of them.
 ``SOURCES`` says which range is plausible, from memory, and where the choice departs from it;
 ``docs/explanation/cost-model.md`` shows the error row by row.
 """
@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 SOURCES: Mapping[str, str] = MappingProxyType(
     {
-        "matmul_fraction": "cuBLAS on large square half-precision products; A100 reaches 250-270 of 312; chosen lower, by step times",
+        "matmul_fraction": "cuBLAS reaches 250-270 of 312 TFLOP/s on large products on A100; chosen lower",
         "attention_fraction": "chosen between FlashAttention 1 (0.3-0.4) and 2 (0.5-0.7, arXiv 2307.08691) on A100",
         "hbm_fraction": "stream-like kernels reach 80-90 % of the memory's peak; chosen lower for small kernels",
         "hb_fraction": "nccl-tests all_reduce busbw on 8 A100 (about 230 of 300 GB/s) and 8 H100 (about 360 of 450)",
