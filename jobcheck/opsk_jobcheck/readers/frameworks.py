@@ -24,6 +24,8 @@ _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("hf-trainer", r"run_(clm|mlm|seq2seq|translation)[\w-]*\.py$"),
         ("pytorch-fsdp", r"[Ff][Ss][Dd][Pp]"),
         ("lightning", r"(^|/)litgpt$|lightning"),
+        ("megatron-deepspeed", r"Megatron-DeepSpeed|ALCF/helpers\.sh"),
+        ("megatron-lm", r"Megatron-LM|megatron-lm"),
     )
 )
 _TRAINER = re.compile(r"(pre)?train\w*\.py$|finetune\w*\.py$|fine_tun\w*\.py$|(^|/)train\.sh$")
@@ -53,7 +55,13 @@ def commands(invocations: Sequence[Invocation]) -> list[Invocation]:
 
 def framework_of(invocations: Sequence[Invocation]) -> str | None:
     """Return the name of the training framework, ``None`` when none is recognised."""
-    words = [word.shown for invocation in commands(invocations) for word in invocation.words]
+    spoken = ("echo", "printf")
+    words = [
+        word.shown
+        for invocation in invocations
+        if invocation.words and invocation.words[0].known not in spoken
+        for word in invocation.words
+    ]
     for name, pattern in _FRAMEWORKS:
         if any(pattern.search(word) for word in words if len(word) < 4096):
             return name
@@ -79,9 +87,9 @@ def launcher_of(invocations: Sequence[Invocation], *, ntasks_per_node: int | Non
         if len(word.shown) < 4096
     ]
     parts = ["srun"] if "srun" in names else []
-    parts += [name for name in _CONTAINERS if name in names][:1]
     runner = next((name for name in _RUNNERS if name in names), None)
     if runner:
+        parts += [name for name in _CONTAINERS if name in names][:1]
         parts.append("accelerate launch" if runner == "accelerate" else runner)
     elif parts and (ntasks_per_node or 0) > 1:
         return f"{' + '.join(parts)}, one task per GPU"

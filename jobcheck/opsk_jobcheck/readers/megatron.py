@@ -51,7 +51,7 @@ MAX_JSON_CHARS = 1 << 18
 def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Arguments] | None:
     """Return framework, command and arguments of the command that trains with Megatron, or ``None``.
 
-    Of several, the one that states most is taken; among equals a certain one, then the innermost (the last).
+    Of several, the one that states most is taken; among equals a certain one, then the first.
     """
     best: tuple[tuple[int, bool, int], str, Invocation, Arguments] | None = None
     for index, invocation in enumerate(invocations):
@@ -59,8 +59,8 @@ def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Ar
             continue
         arguments = parse_arguments(invocation.words, valueless=VALUELESS)
         framework, count = _recognised(arguments)
-        if framework and (best is None or (count, invocation.certain, index) > best[0]):
-            best = ((count, invocation.certain, index), framework, invocation, arguments)
+        if framework and (best is None or (count, invocation.certain, -index) > best[0]):
+            best = ((count, invocation.certain, -index), framework, invocation, arguments)
     return best[1:] if best else None
 
 

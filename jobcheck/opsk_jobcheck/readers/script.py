@@ -128,7 +128,7 @@ def _read(
         _unread(framework, statement)
     return Workload(
         framework=framework,
-        launcher=launcher_of(result.invocations, ntasks_per_node=resources.ntasks_per_node),
+        launcher=_launcher(result, resources),
         is_training=is_training,
         gpu=resources.gpu_type,
         model=statement.model(name),
@@ -139,6 +139,13 @@ def _read(
         unknown=tuple(statement.unknown.values()),
         problems=tuple(statement.problems),
     )
+
+
+def _launcher(result: Run, resources: Resources) -> str | None:
+    """Return how ranks are started; a script for another scheduler is said to be one."""
+    if resources.scheduler not in (None, "slurm"):
+        return resources.scheduler.upper()
+    return launcher_of(result.invocations, ntasks_per_node=resources.ntasks_per_node)
 
 
 def _resources(resources: Resources, statement: Statement) -> None:

@@ -103,6 +103,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     """``source``: a file that was given is read in place; a certain path is asked for."""
     if len(words) < 2:
         return None
+    evaluator.record(words, command.line)
     path = words[1].known
     if path is None:
         return None

@@ -35,6 +35,8 @@ from opsk_jobcheck.readers.shell.values import Array, Invocation, Run, Scalar, T
 
 MAX_INVOCATIONS = 5000
 MAX_DEPTH = 24
+MAX_TURNS, MAX_ALL_TURNS = 64, 512
+"""Turns that are walked of one loop over known words, and of all loops of a script."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
@@ -85,6 +87,7 @@ class Evaluator:
         self.certain = True
         self.ended = False
         self.depth = 0
+        self.turns = 0
 
     def read(self, source: Source) -> None:
         """Parse and walk one source; limits end the walk with a problem, never with an error."""
@@ -220,6 +223,25 @@ class Evaluator:
         return holds([word, literal("==", 0), text], extended=True)
 
     def _loop(self, loop: Loop) -> bool | None:
+        """Walk a loop: over known words one by one, else once with everything that it changes unknown."""
+        words = self.expander().words(loop.words) if loop.words is not None else None
+        if words is not None and len(words) <= MAX_TURNS and all(word.known is not None for word in words):
+            return self._each(loop, words)
+        return self._some_turns(loop)
+
+    def _each(self, loop: Loop, words: list[Text]) -> bool | None:
+        """Walk a ``for`` whose words are all known; ``break`` and ``continue`` are not followed."""
+        for word in words:
+            if any(_leaves_loop(command) for command in loop.body):
+                return self._some_turns(loop)
+            self.turns += 1
+            if self.turns > MAX_ALL_TURNS:
+                return self._some_turns(loop)
+            self.scope.set(loop.variable, Scalar(word))
+            self.walk(loop.body)
+        return None
+
+    def _some_turns(self, loop: Loop) -> bool | None:
         """Walk a loop's body once, with everything that it changes unknown before and after."""
         why = f"it changes in the loop of line {loop.line}"
         changed = {name for name in _assigned([*loop.condition, *loop.body]) | {loop.variable} if name}
@@ -365,6 +387,30 @@ def _spoken(words: list[Text]) -> Text:
     return said[0] if len(said) == 1 else unknown("it is put together by echo", words[0].line if words else 0)
 
 
+def _leaves_loop(command: Command) -> bool:
+    """Return whether a command is, or holds, a ``break`` or ``continue``."""
+    if isinstance(command, Simple):
+        return bool(command.words) and command.words[0].bare in ("break", "continue")
+    return any(_leaves_loop(inner) for inner in _inside(command))
+
+
+def _inside(command: Command) -> list[Command]:
+    """Return the commands directly inside a compound command."""
+    if isinstance(command, Chain):
+        return [inner for _, inner in command.links]
+    if isinstance(command, Pipeline):
+        return command.commands
+    if isinstance(command, If):
+        return [inner for condition, body in command.branches for inner in (*(condition or []), *body)]
+    if isinstance(command, Case):
+        return [inner for _, body in command.branches for inner in body]
+    if isinstance(command, Loop):
+        return [*command.condition, *command.body]
+    if isinstance(command, Function | Group):
+        return command.body
+    return []
+
+
 def _assigned(tree: Iterable[Command]) -> set[str]:
     """Return the names that a tree of commands may assign, however deep they lie."""
     names: set[str] = set()
@@ -374,19 +420,8 @@ def _assigned(tree: Iterable[Command]) -> set[str]:
         if isinstance(command, Simple):
             names |= {entry.name for entry in (*command.assignments, *command.arrays)}
             names |= commands.names_set_by(command)
-        elif isinstance(command, Chain):
-            waiting += [inner for _, inner in command.links]
-        elif isinstance(command, Pipeline):
-            waiting += command.commands
-        elif isinstance(command, If):
-            for condition, body in command.branches:
-                waiting += [*(condition or []), *body]
-        elif isinstance(command, Case):
-            for _, body in command.branches:
-                waiting += body
-        elif isinstance(command, Loop):
+            continue
+        if isinstance(command, Loop):
             names.add(command.variable)
-            waiting += [*command.condition, *command.body]
-        elif isinstance(command, Function | Group):
-            waiting += command.body
+        waiting += _inside(command)
     return names

@@ -240,15 +240,26 @@ class Parser:
     def _for(self, line: int) -> Command:
         self.lexer.skip_blank()
         variable = ""
+        words: list[Word] | None = None
         if self.lexer.starts("(("):
             self.lexer.position = self.lexer.matching(self.lexer.position + 2, "(", ")") + 2
         elif name := self.lexer.read_word():
             variable = name.bare or ""
-            while self.lexer.position < self.lexer.end and not (self.lexer.starts(";") or self.lexer.starts("\n")):
-                self.lexer.skip_blank()
-                if not self.lexer.read_word():
-                    break
-        return Loop(variable, [], self._do(), line)
+            self._skip_newlines()
+            if self._keyword() == "in":
+                self.lexer.read_word()
+                words = self._words_of_line()
+        return Loop(variable, [], self._do(), line, words)
+
+    def _words_of_line(self) -> list[Word]:
+        """Parse the words up to the end of the line."""
+        words: list[Word] = []
+        while True:
+            self.lexer.skip_blank()
+            word = self.lexer.read_word()
+            if word is None:
+                return words
+            words.append(word)
 
     def _while(self, line: int) -> Command:
         condition = self._list(frozenset({"do"}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, blend, literal, unknown
 
 
 @dataclass(slots=True)
@@ -99,12 +99,31 @@ def merged(scopes: list[Scope], line: int) -> Scope:
     for name in {name for scope in scopes for name in scope.variables}:
         values = [scope.find(name) for scope in scopes]
         if any(key(value) != key(values[0]) for value in values[1:]):
-            is_array = any(isinstance(value, Array) for value in values)
-            first.set(name, Array((), why) if is_array else Scalar(unknown(why, line)))
+            first.set(name, _blended(values, why, line))
     if any(scope.arguments != first.arguments for scope in scopes):
         first.arguments = None
     first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
     return first
+
+
+def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
+    """Return what several possible values have in common, with one unknown piece where they differ."""
+    arrays = [value for value in values if isinstance(value, Array)]
+    if arrays:
+        if len(arrays) < len(values) or any(array.why for array in arrays):
+            return Array((), why)
+        rows = [array.words for array in arrays]
+        common = 0
+        while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
+            common += 1
+        return Array((*rows[0][:common], unknown(why, line)))
+    texts = [value.text for value in values if isinstance(value, Scalar)]
+    if len(texts) < len(values):
+        return Scalar(unknown(why, line))
+    common_text = texts[0]
+    for text in texts[1:]:
+        common_text = blend(common_text, text, why, line)
+    return Scalar(common_text)
 
 
 def key(variable: Variable | None) -> tuple[str, ...] | str | None:

@@ -144,12 +144,13 @@ class Case:
 
 @dataclass(slots=True)
 class Loop:
-    """``for``, ``while``, ``until``, ``select``."""
+    """``for``, ``while``, ``until``, ``select``; ``words`` are those of a ``for name in words``."""
 
     variable: str
     condition: list[Command]
     body: list[Command]
     line: int
+    words: list[Word] | None = None
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 MAX_VALUE_CHARS = 1 << 16
 """A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""
@@ -134,3 +135,75 @@ def join(texts: Iterable[Text]) -> Text:
         if chars > MAX_VALUE_CHARS or len(parts) > MAX_VALUE_PARTS:
             return unknown("the value grows too long to be followed", parts[0].line if parts else 0, filled=True)
     return Text(tuple(parts))
+
+
+def blend(one: Text, other: Text, why: str, line: int) -> Text:
+    """Return what two texts share at both ends, with one unknown piece between, cut at blanks.
+
+    ``"a b"`` and ``"a b --more"`` give ``"a b "`` and an unknown rest: whatever is common stays certain, word by word.
+    """
+    if one.key == other.key:
+        return one
+    head = _shared(list(one.parts), list(other.parts), from_end=False)
+    tail = _shared(_without(one.parts, head), _without(other.parts, head), from_end=True)
+    middle = Part("", line, why)
+    return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
+
+
+def _shared(one: list[Part], other: list[Part], *, from_end: bool) -> list[Part]:
+    """Return the parts that two rows share at their start or end, the last one cut at a blank."""
+    if from_end:
+        one, other = one[::-1], other[::-1]
+    shared: list[Part] = []
+    for mine, theirs in zip_longest(one, other, fillvalue=Part()):
+        if (mine.text, mine.why) == (theirs.text, theirs.why):
+            shared.append(mine)
+            continue
+        if piece := _common_words(mine.text, theirs.text, from_end=from_end):
+            shared.append(Part(piece, mine.line))
+        break
+    return shared[::-1] if from_end else shared
+
+
+def _common_words(one: str, other: str, *, from_end: bool) -> str:
+    """Return the common start (or end) of two strings up to the last blank, with a blank at the open side."""
+    common = _common_start(one[::-1], other[::-1]) if from_end else _common_start(one, other)
+    whole = {len(one), len(other)}
+    if len(common) in whole and _next_is_blank(one, other, len(common), from_end=from_end):
+        return " " + common[::-1] if from_end else common + " "
+    cut = max(common.rfind(sign) for sign in " \t\n") + 1
+    return common[:cut][::-1] if from_end else common[:cut]
+
+
+def _common_start(one: str, other: str) -> str:
+    """Return the characters that two strings start with."""
+    length = next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    return one[:length]
+
+
+def _next_is_blank(one: str, other: str, length: int, *, from_end: bool) -> bool:
+    """Return whether the longer of two strings goes on with a blank behind ``length`` common characters."""
+    longer = max(one, other, key=len)
+    following = longer[::-1][length : length + 1] if from_end else longer[length : length + 1]
+    return following in (" ", "\t", "\n")
+
+
+def _without(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
+    """Return parts without the characters of ``head``, which they start with (but for a blank added to it)."""
+    count = sum(len(part.text) for part in head)
+    unknown_count = sum(bool(part.why) for part in head)
+    rest: list[Part] = []
+    for part in parts:
+        if part.why:
+            if unknown_count:
+                unknown_count -= 1
+            else:
+                rest.append(part)
+            continue
+        cut = min(count, len(part.text))
+        count -= cut
+        if part.text[cut:]:
+            rest.append(Part(part.text[cut:], part.line))
+    return rest
