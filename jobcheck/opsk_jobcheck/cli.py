@@ -11,7 +11,8 @@ from opsk.cli.document import echo_json, harmless
 from opsk.config import load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.workload.advice_record import Verdict
-from opsk.workload.workload import Workload
+from opsk.workload.workload import Problem, Workload
+from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.document import document
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.rendering import lines
@@ -49,14 +50,28 @@ def check(
     """
     adviser = site_adviser(load_site(), cluster=cluster, fabric=(fabric,) if fabric else ())
     request = SlurmRequest(nodes=nodes, arguments=arguments)
-    advice = adviser.advise(read_with_files(script, request))
+    workload, is_readable = read_with_files(script, request)
+    advice = adviser.advise(workload)
     if as_json:
         echo_json(document(advice))
-    else:
-        for line in lines(advice):
+    elif is_readable:
+        for line in _shown(advice):
             colour = next((colour for mark, colour in MARKS.items() if f" {mark} " in f" {line}"), None)
             click.secho(line, fg=colour)
+    if not is_readable:
+        problem = workload.problems[0]
+        click.echo(f"opsk: {problem.file}: {problem.what}{'; ' if problem.hint else ''}{problem.hint}", err=True)
+        return int(ExitStatus.USAGE)
     return int(ExitStatus.BAD_NEWS if advice.verdict is Verdict.OOM else ExitStatus.ANSWER)
+
+
+def _shown(advice: Advice) -> tuple[str, ...]:
+    """Return what a person sees: the advice, or why there is none."""
+    if advice.workload.opted_out:
+        return ("the script says #OPSK off: sbatch would print no advice",)
+    if not advice.workload.is_training:
+        return ("no training job that opsk knows: sbatch would print no advice",)
+    return lines(advice)
 
 
 @click.command()
@@ -68,18 +83,28 @@ def advisor(config: Path | None) -> None:
     serve(load_site(config))
 
 
-def read_with_files(script: Path, request: SlurmRequest) -> Workload:
-    """Read a script, and once more with the text of the files that it names, as the user who runs this command."""
-    text = read_regular(script, limit_bytes=MAX_SCRIPT_BYTES)
-    workload = read_script(text, file=str(script), request=request)
+def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool]:
+    """Read a script, and once more with the text of the files that it names, as the user who runs this command.
+
+    Returns the workload, and whether the script could be read at all; if not, its one problem says why.
+    """
+    name = harmless(str(script))
+    try:
+        text = read_regular(script, limit_bytes=MAX_SCRIPT_BYTES)
+    except InputError as error:
+        problem = Problem(what=error.message.removeprefix(f"{name}: "), file=name, hint=error.hint)
+        return Workload(framework=None, is_training=False, problems=(problem,)), False
+    workload = read_script(text, file=name, request=request)
+    if b"\0" in text[:8192]:
+        return workload, False
     files: dict[str, str] = {}
-    for name in workload.wanted_files[:MAX_NAMED_FILES]:
-        path = Path(name) if name.startswith("/") else script.resolve().parent / name
+    for wanted in workload.wanted_files[:MAX_NAMED_FILES]:
+        path = Path(wanted) if wanted.startswith("/") else script.resolve().parent / wanted
         try:
-            files[name] = read_regular(path, limit_bytes=MAX_NAMED_FILE_BYTES).decode("utf-8", errors="replace")
+            files[wanted] = read_regular(path, limit_bytes=MAX_NAMED_FILE_BYTES).decode("utf-8", errors="replace")
         except InputError:
             continue
-    return read_script(text, file=str(script), request=request, files=files) if files else workload
+    return (read_script(text, file=name, request=request, files=files) if files else workload), True
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes:
