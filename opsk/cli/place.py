@@ -1,0 +1,84 @@
+"""The command ``opsk place``: which rank runs on which GPU, and what that does to the traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsk.cli.document import echo_json, harmless
+from opsk.cli.place_document import place_document
+from opsk.cli.place_inputs import Request, asked_for, gather
+from opsk.cli.place_picture import picture
+from opsk.errors import ExitStatus, InputError
+from opsk.planner.placement import DISTRIBUTIONS
+from opsk.planner.placement import place as place_ranks
+from opsk.planner.ranks import RankOrder
+from opsk.planner.routes import switch_graph
+from opsk.slurm.command import CommandClient
+
+
+@click.command()
+@click.argument("plan", required=False, metavar="[PLAN.toml]")
+@click.option("--nodes", metavar="LIST", help="Candidate nodes, as a host list; all of the fabric when left out.")
+@click.option("--job", metavar="ID", help="Place on the nodes that Slurm gave this job.")
+@click.option("--fabric", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="DUMP",
+              help="A dump of the fabric, as opsk fabric reads it; may be repeated.")  # fmt: skip
+@click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
+@click.option("--gpus-per-node", type=click.IntRange(1, 1024), metavar="N", help="GPUs that the job uses on a node.")
+@click.option("--rank-order", type=click.Choice([order.value for order in RankOrder]), show_default=True,
+              default=RankOrder.TP_CP_EP_DP_PP.value,
+              help="Axes as rank numbers run through them, fastest first.")  # fmt: skip
+@click.option("--distribution", type=click.Choice(DISTRIBUTIONS), default="block", show_default=True,
+              help="Slurm's own distribution of tasks, to compare with.")  # fmt: skip
+@click.option("--rank-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the rank file for SLURM_HOSTFILE there as well.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def place(
+    plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], cluster: str | None,
+    gpus_per_node: int | None, rank_order: str, distribution: str, rank_file: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
+
+    Without PLAN.toml a job's plan is taken from the advice in its Slurm record.
+
+    Exit status: 0 placed; 2 the plan, the nodes or the fabric cannot be used; 3 Slurm does not answer.
+    """
+    request = Request(
+        plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node
+    )  # fmt: skip
+    asked = gather(request, CommandClient())
+    placement = place_ranks(
+        asked.model,
+        asked.plan,
+        asked.rails,
+        asked.nodes,
+        asked.gpus_per_node,
+        graph=switch_graph(asked.fabric),
+        order=RankOrder(rank_order),
+        distribution=distribution,
+        slurm_nodes=asked.slurm_nodes,
+        node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
+    )
+    document = place_document(asked, placement)
+    if rank_file is not None:
+        _write(rank_file, document["rank_file"])
+    if as_json:
+        echo_json(document)
+    else:
+        picture(asked_for(asked), document)
+    return ExitStatus.ANSWER
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the rank file.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file for --rank-file") from error

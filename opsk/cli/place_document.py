@@ -1,0 +1,97 @@
+"""The answer of ``opsk place`` with the keys that programs rely on."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from opsk.cli.place_inputs import Asked
+from opsk.planner.launch import launch_of
+from opsk.planner.placement import Placement, TrafficShare
+from opsk.topology.cabling import short_name
+from opsk.topology.fabric import Fault
+
+_NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes")
+
+
+def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
+    """Return ranks, traffic, comparison with Slurm's default order, and what a launcher needs."""
+    launch = launch_of(placement, asked.rails, devices_known=not asked.is_designed)
+    return {
+        "model": asked.model.name,
+        "plan": asked.plan,
+        "job": asked.job.label if asked.job else None,
+        "fabric": asked.fabric.source,
+        "rank_order": placement.order,
+        "gpus_per_node": asked.gpus_per_node,
+        "nodes": placement.nodes,
+        "spare_nodes": placement.spare_nodes,
+        **_numbers(placement.traffic),
+        "busiest_cable": _cable(asked, placement.traffic),
+        "versus_default": {
+            **_numbers(placement.default_traffic),
+            "difference": _difference(placement.traffic, placement.default_traffic),
+            "is_kept": placement.is_default,
+        },
+        "rank_file": launch.rank_file,
+        "gpu_order": launch.gpu_order,
+        "nccl_env": launch.nccl_env,
+        "slurm_flags": launch.slurm_flags,
+        "notes": launch.notes,
+        "assumed": asked.assumed,
+        "problems": _problems(placement),
+        "faults": _faults(asked, placement),
+        "ranks": placement.ranks,
+    }
+
+
+def _numbers(traffic: TrafficShare) -> dict[str, float]:
+    """Return the numbers of one order; a load without end (leaves without a path) becomes ``null``."""
+    return {name: getattr(traffic, name) for name in _NUMBERS}
+
+
+def _difference(ours: TrafficShare, default: TrafficShare) -> dict[str, float]:
+    """Return ours minus the default's; ``null`` where one of them has no end."""
+    return {
+        name: getattr(ours, name) - getattr(default, name)
+        if math.isfinite(getattr(ours, name)) and math.isfinite(getattr(default, name))
+        else math.nan
+        for name in _NUMBERS
+    }
+
+
+def _cable(asked: Asked, traffic: TrafficShare) -> dict[str, Any] | None:
+    """Return the busiest cable by guid and by name."""
+    if traffic.busiest_cable is None:
+        return None
+    names = [short_name(asked.fabric.switches[guid].description) for guid in traffic.busiest_cable]
+    return {"from": traffic.busiest_cable[0], "to": traffic.busiest_cable[1], "names": names}
+
+
+def _problems(placement: Placement) -> list[dict[str, str]]:
+    """Return what makes the numbers worse than they may be."""
+    problems = []
+    if placement.unknown_nodes:
+        some = ", ".join(placement.unknown_nodes[:4])
+        problems.append(
+            {
+                "what": f"{len(placement.unknown_nodes)} nodes are not on the fabric ({some})",
+                "hint": "their traffic counts as not local; record the fabric again while they are up",
+            }
+        )
+    if not math.isfinite(placement.traffic.max_link_load):
+        problems.append(
+            {"what": "some leaves have no path to each other", "hint": "see `opsk fabric`, or use nodes of one unit"}
+        )
+    return problems
+
+
+def _faults(asked: Asked, placement: Placement) -> list[Fault]:
+    """Return the cabling faults of the job's own nodes and leaves; HCAs without a name there belong to others."""
+    names = set(placement.nodes) | {rank.leaf for rank in placement.ranks if rank.leaf}
+    return [
+        fault
+        for fault in asked.rails.faults
+        if fault.kind != "unnamed_hca" and names.intersection(re.findall(r"[\w.-]+", fault.where))
+    ]

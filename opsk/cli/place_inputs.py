@@ -1,0 +1,235 @@
+"""Which plan, nodes, GPUs and fabric does ``opsk place`` talk about? From flags, the plan file, Slurm, or the site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opsk.cli.cluster_choice import named_cluster
+from opsk.cli.document import harmless
+from opsk.cli.dumps import read_dumps
+from opsk.cli.plan_file import PlanFile, read_plan_file
+from opsk.config import load_site
+from opsk.errors import InputError
+from opsk.hardware.spec import ClusterSpec
+from opsk.hostlist import expand, fold
+from opsk.slurm.client import SlurmClient
+from opsk.slurm.records import JobRecord
+from opsk.topology.design import rail_optimized_fabric
+from opsk.topology.fabric import Fabric
+from opsk.topology.link_speed import LANE_GBIT_PER_S, link_bytes_per_s
+from opsk.topology.rails import Rails, find_rails
+from opsk.workload.advice_record import AdviceRecord
+from opsk.workload.completion import Assumption
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+_WIDTH = 4
+_USUAL_UNIT = {"HDR": 20, "NDR": 32, "XDR": 72}
+"""Nodes of a unit where the catalogue does not say: half the ports of the usual leaf (QM8700, QM9700, Q3400)."""
+
+STAND_IN = ModelShape(
+    name="stand-in", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192,
+    gated_mlp=True, tied_embeddings=False,
+)  # fmt: skip
+"""Weighs the axes where only the plan is known: a dense model of 70 billion parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What to place: ``nodes`` are candidates, ``slurm_nodes`` those of a job in Slurm's own order.
+
+    ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
+    """
+
+    model: ModelShape
+    plan: Plan
+    nodes: tuple[str, ...]
+    gpus_per_node: int
+    fabric: Fabric
+    rails: Rails
+    cluster: ClusterSpec | None = None
+    job: JobRecord | None = None
+    slurm_nodes: tuple[str, ...] | None = None
+    assumed: tuple[Assumption, ...] = ()
+    is_designed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The command line of ``opsk place``."""
+
+    plan: str | None
+    nodes: str | None
+    job: str | None
+    fabric: Sequence[Path]
+    cluster: str | None
+    gpus_per_node: int | None
+
+
+def gather(request: Request, slurm: SlurmClient) -> Asked:
+    """Return everything that the placement needs.
+
+    Raises
+    ------
+    InputError
+        Something is missing or contradicts; the message says what to give.
+    SlurmError
+        A job was named and Slurm did not answer.
+    """
+    job = slurm.job(request.job) if request.job else None
+    file = read_plan_file(request.plan) if request.plan else None
+    site = load_site()
+    cluster_name = request.cluster or (file.cluster if file else None) or site.cluster
+    cluster = named_cluster(cluster_name) if cluster_name else None
+    assumed: list[Assumption] = []
+    if file is not None:
+        model, plan = file.model, file.plan
+    elif job is not None:
+        model, (plan, assumed) = STAND_IN, _recorded_plan(job)
+    else:
+        raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
+    nodes = _nodes(request, job)
+    dumps = tuple(request.fabric) or site.fabric
+    if dumps:
+        fabric = read_dumps(dumps)
+    else:
+        fabric, guess = _designed(cluster, nodes)
+        assumed.append(guess)
+    rails = _rails(fabric, nodes)
+    candidates = nodes or tuple(rails.attachments)
+    gpus_per_node, guesses = _gpus_per_node(request, job, file, cluster, plan, candidates)
+    return Asked(
+        model=model,
+        plan=plan,
+        nodes=candidates,
+        gpus_per_node=gpus_per_node,
+        fabric=fabric,
+        rails=rails,
+        cluster=cluster,
+        job=job,
+        slurm_nodes=job.nodes if job is not None and nodes == job.nodes else None,
+        assumed=(*assumed, *guesses),
+        is_designed=not dumps,
+    )
+
+
+def _recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
+    """Return the plan that the advice in the job's comment names.
+
+    Raises
+    ------
+    InputError
+        There is no advice, or it names no plan.
+    """
+    for comment in (job.admin_comment, job.comment):
+        record = AdviceRecord.parse(comment) if comment else None
+        if record is not None and None not in (record.tp, record.pp, record.dp):
+            tp, pp, dp = record.tp or 1, record.pp or 1, record.dp or 1
+            plan = Plan(tp=tp, pp=pp, cp=record.cp or 1, ep=record.ep or 1, dp=dp, global_batch=dp * 4 * pp)
+            why = "the job's record has the plan, not the model: axes are weighed as a dense 70B model would"
+            return plan, [
+                Assumption(field="model", value=STAND_IN.name, why=why),
+                Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches a stage"),
+            ]
+    raise InputError(f"job {job.label} carries no plan in its record", hint="name its PLAN.toml as well")
+
+
+def _nodes(request: Request, job: JobRecord | None) -> tuple[str, ...]:
+    """Return the candidates: those of the command line, else of the job, else none, which means all of the fabric."""
+    if request.nodes is not None:
+        nodes = expand(request.nodes)
+        if not nodes:
+            raise InputError("--nodes names no node", hint="write it as n[0-7]")
+        return nodes
+    if job is None:
+        return ()
+    if not job.nodes:
+        raise InputError(
+            f"job {job.label} is {job.state} and has no nodes",
+            hint="name candidates with --nodes, or wait for its start",
+        )
+    return job.nodes
+
+
+def _rails(fabric: Fabric, nodes: Sequence[str]) -> Rails:
+    """Find rails; nodes that were asked for are compute nodes, whatever their name and cabling suggest."""
+    rails = find_rails(fabric)
+    other = [node for node in nodes if node not in rails.attachments and node in rails.host_roles]
+    return find_rails(fabric, compute_nodes=[*rails.attachments, *other]) if other else rails
+
+
+def _gpus_per_node(
+    request: Request,
+    job: JobRecord | None,
+    file: PlanFile | None,
+    cluster: ClusterSpec | None,
+    plan: Plan,
+    nodes: Sequence[str],
+) -> tuple[int, list[Assumption]]:
+    """Return the ranks on one node, from the surest source, and what had to be assumed."""
+    if request.gpus_per_node:
+        return request.gpus_per_node, []
+    if job is not None and job.nodes:
+        if job.gpus_per_node is None and job.gpus:
+            raise InputError(
+                f"job {job.label} holds {job.gpus} GPUs unevenly on {len(job.nodes)} nodes",
+                hint="a plan needs as many on each; else name --gpus-per-node",
+            )
+        if job.gpus_per_node:
+            return job.gpus_per_node, []
+    if file is not None and file.gpus_per_node:
+        return file.gpus_per_node, []
+    if cluster is not None:
+        return cluster.node.gpus, []
+    if plan.gpus % len(nodes) == 0:
+        each = plan.gpus // len(nodes)
+        return each, [Assumption(field="gpus_per_node", value=each, why=f"{plan.gpus} GPUs on {len(nodes)} nodes")]
+    raise InputError("the GPUs of a node are not known", hint="name --gpus-per-node or --cluster")
+
+
+def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, Assumption]:
+    """Return the fabric that the catalogue's cluster would have, with the nodes filling units one after the other.
+
+    Raises
+    ------
+    InputError
+        There is no cluster, it is wired in a way that the catalogue cannot tell cables of, or no node is named.
+    """
+    hint = "name a dump with --fabric (ibnetdiscover > FILE), or one in the site configuration"
+    if cluster is None:
+        raise InputError("no fabric to place on", hint=hint)
+    if cluster.fabric != "rail-optimized":
+        raise InputError(
+            f"cluster {cluster.name} is wired as {cluster.fabric}: its cables cannot be guessed", hint=hint
+        )
+    if not nodes:
+        raise InputError("no nodes are named, and there is no dump to take them from", hint="name them with --nodes")
+    node = cluster.node
+    speed = min(LANE_GBIT_PER_S, key=lambda word: abs(link_bytes_per_s(_WIDTH, word) - node.nic.bytes_per_s))
+    each = cluster.nodes_per_unit or _USUAL_UNIT.get(speed, 32)
+    units = -(-len(nodes) // each)
+    spare = [name for name in (f"opsk-filler-{number}" for number in range(units * each)) if name not in nodes]
+    spines = cluster.spines or 4
+    fabric = rail_optimized_fabric(
+        nodes=units * each,
+        hcas=node.nics,
+        leaves=units * node.nics,
+        spines=spines,
+        cables_per_pair=max(round(each / cluster.oversubscription / spines), 1),
+        names=[*nodes, *spare][: units * each],
+        speed=speed,
+    )
+    why = f"no dump was given: cabled without fault as catalogue cluster {cluster.name}, {each} nodes a unit as listed"
+    return replace(fabric, source=f"design of {cluster.name}"), Assumption(
+        field="fabric", value=f"design of {cluster.name}", why=why
+    )
+
+
+def asked_for(asked: Asked) -> str:
+    """Return one line that says what was placed: model, plan and nodes."""
+    plan = asked.plan
+    axes = [f"{name.upper()}{size}" for name in ("tp", "cp", "ep", "pp", "dp") if (size := getattr(plan, name)) > 1]
+    where = fold(asked.nodes) if len(asked.nodes) <= 512 else f"{len(asked.nodes)} nodes"
+    return harmless(f"{asked.model.name}: {plan.gpus} GPUs, {' '.join(axes) or 'one GPU'}; candidates {where}")

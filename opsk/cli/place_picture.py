@@ -1,0 +1,154 @@
+"""How is a placement shown to people: which rank is where, on which rail, and what does it gain?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+import click
+
+from opsk.cli.document import harmless, plain
+from opsk.units import GB, format_duration
+
+WIDTH = 80
+MOST_NODES = 40
+MOST_FAULTS = 8
+_NODE_WIDTH = 14
+_AXES = ("tp", "cp", "pp", "dp")
+
+
+def picture(headline: str, document: Mapping[str, Any]) -> None:
+    """Print the answer of ``opsk place`` for people."""
+    shown = plain(document)
+    lines = [headline, f"fabric {harmless(shown['fabric'])}, rank order {shown['rank_order']}", ""]
+    lines += [*_ranks(shown), "", *_traffic(shown), *_launch(shown), *_remarks(shown)]
+    click.echo("\n".join(lines))
+
+
+def _ranks(shown: Mapping[str, Any]) -> list[str]:
+    """Return the table of nodes and local ranks: one line a node, one column a local rank."""
+    by_node: dict[str, list[dict[str, Any]]] = {}
+    for rank in shown["ranks"]:
+        by_node.setdefault(rank["node"], []).append(rank)
+    axes = [axis for axis in _AXES if any(rank[f"{axis}_rank"] for rank in shown["ranks"])] or ["tp"]
+    columns = max(len(ranks) for ranks in by_node.values())
+    rails = [_usual_rail(by_node.values(), column) for column in range(columns)]
+    rows = [
+        [harmless(node), *(_cell(rank, axes, rails[column]) for column, rank in enumerate(ranks))]
+        for node, ranks in list(by_node.items())[:MOST_NODES]
+    ]
+    head = ["local rank", *(str(column) for column in range(columns))]
+    rail_row = ["rail", *("-" if rail is None else str(rail) for rail in rails)]
+    what = ".".join(axes)
+    lines = [*_aligned([head, rail_row, *rows]), f"each rank as {what}" + _marks(rows)]
+    if len(by_node) > MOST_NODES:
+        lines.insert(-1, f"... and {len(by_node) - MOST_NODES} more nodes; --json lists all")
+    return lines
+
+
+def _usual_rail(rows: Any, column: int) -> int | None:
+    """Return the rail that most nodes have in a column."""
+    votes = Counter(ranks[column]["rail"] for ranks in rows if column < len(ranks))
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _cell(rank: Mapping[str, Any], axes: Sequence[str], rail: int | None) -> str:
+    """Return one rank; ``*`` when it is on a GPU of another number, ``!`` when off the column's rail."""
+    mark = "*" if rank["gpu"] != rank["local_rank"] else ""
+    mark += "!" if rank["rail"] != rail else ""
+    return ".".join(str(rank[f"{axis}_rank"]) for axis in axes) + mark
+
+
+def _marks(rows: Sequence[Sequence[str]]) -> str:
+    """Return what the marks in the cells mean, where there are any."""
+    text = "".join(cell for row in rows for cell in row[1:])
+    said = ["* on a GPU of another number"] if "*" in text else []
+    said += ["! not on the column's rail"] if "!" in text else []
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as text; where they would be wider than a terminal, columns go below each other in bands."""
+    first = max(_NODE_WIDTH, *(len(row[0]) for row in rows))
+    width = max((len(cell) for row in rows for cell in row[1:]), default=1) + 1
+    band = max((WIDTH - first) // width, 1)
+    columns = max(len(row) for row in rows) - 1
+    lines: list[str] = []
+    for start in range(1, columns + 1, band):
+        for row in rows:
+            cells = "".join(cell.rjust(width) for cell in row[start : start + band])
+            lines.append(f"{row[0]:<{first}}{cells}".rstrip())
+    return lines
+
+
+def _traffic(shown: Mapping[str, Any]) -> list[str]:
+    """Return the comparison with Slurm's own order."""
+    default = shown["versus_default"]
+    kept = default["is_kept"]
+    lines = [f"{'traffic of one step':<28}{'placed':>14}{'Slurm default':>16}"]
+    for label, name, form in (
+        ("between nodes", "inter_node_bytes", _bytes),
+        ("on its rail", "rail_local_fraction", _share),
+        ("under its leaf", "leaf_local_fraction", _share),
+        ("busiest cable", "max_link_load", _load),
+    ):
+        lines.append(f"{label:<28}{form(shown[name]):>14}{form(default[name]):>16}")
+    cable = shown["busiest_cable"]
+    if cable:
+        lines.append(harmless(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
+    if kept:
+        lines.append("Slurm's own order is as good: no rank file is needed")
+    return lines
+
+
+def _bytes(size_bytes: float) -> str:
+    """Return a size of traffic, decimal as network rates are."""
+    for unit, factor in (("PB", 1e6), ("TB", 1e3)):
+        if size_bytes >= factor * GB:
+            return f"{size_bytes / (factor * GB):.3g} {unit}"
+    return f"{size_bytes / GB:.3g} GB"
+
+
+def _share(share: float) -> str:
+    """Return a share; never 100 % for something less."""
+    percent = 100 * share
+    return f"{min(percent, 99.9) if share < 1 - 1e-9 else 100:.3g} %"
+
+
+def _load(load_s: float | None) -> str:
+    if load_s is None:
+        return "no path"
+    return format_duration(load_s) if load_s else "none"
+
+
+def _launch(shown: Mapping[str, Any]) -> list[str]:
+    """Return the settings, each with its reason."""
+    lines = [""] if shown["nccl_env"] or shown["slurm_flags"] or shown["gpu_order"] else []
+    for setting in shown["slurm_flags"]:
+        lines += [f"sbatch {setting['name']}={setting['value']}", *_reason(setting)]
+    for setting in shown["nccl_env"]:
+        lines += [harmless(f"export {setting['name']}={setting['value']}"), *_reason(setting)]
+    for node, gpus in list(shown["gpu_order"].items())[:8]:
+        lines.append(harmless(f"on {node}: CUDA_VISIBLE_DEVICES={gpus}"))
+    if len(shown["gpu_order"]) > 8:
+        lines.append(f"... and {len(shown['gpu_order']) - 8} more nodes; --json lists all")
+    return lines
+
+
+def _reason(setting: Mapping[str, Any]) -> list[str]:
+    """Return why a setting is suggested."""
+    return wrap(harmless(setting["why"]), WIDTH, initial_indent="    ", subsequent_indent="    ")
+
+
+def _remarks(shown: Mapping[str, Any]) -> list[str]:
+    """Return what to mind, what was assumed, and what is wrong with the job's nodes."""
+    said = [f"note: {harmless(note)}" for note in shown["notes"]]
+    said += [f"assumed: {item['field']} = {item['value']} ({item['why']})" for item in shown["assumed"]]
+    said += [f"problem: {item['what']}; {item['hint']}" for item in shown["problems"]]
+    said += [f"fault: {item['where']}: {item['kind']}, {item['evidence']}" for item in shown["faults"][:MOST_FAULTS]]
+    if len(shown["faults"]) > MOST_FAULTS:
+        said.append(f"... and {len(shown['faults']) - MOST_FAULTS} more; --json lists all")
+    lines = [line for remark in said for line in wrap(harmless(remark), WIDTH, subsequent_indent="    ")]
+    return ["", *lines] if lines else []
