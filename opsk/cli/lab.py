@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from opsk.cli.document import echo_json, harmless
 from opsk.errors import ExitStatus, InputError, LabError
-from opsk.lab.folder import check_owner
+from opsk.lab.folder import check_owner, os_errors_named
 from opsk.lab.jobs import follow, submit
 from opsk.lab.parts import known_parts
 from opsk.lab.record import LabRecord, read_record
@@ -60,7 +62,8 @@ def up_command(directory: Path, *, advice: bool, as_json: bool, **sizes: int | N
             else:
                 click.echo(f"lab: {what}", err=True)
 
-        record, was_up = up(path, shape=_shape(sizes), parts=parts, progress=progress)
+        with os_errors_named(path):
+            record, was_up = up(path, shape=_shape(sizes), parts=parts, progress=progress)
     if as_json:
         echo_json(_document(lab_status(path)))
         return int(ExitStatus.ANSWER)
@@ -86,9 +89,9 @@ def down_command(directory: Path, *, purge: bool) -> int:
     except LabError as error:
         click.echo(f"opsk: {error.message}; its processes are found by their mark", err=True)
         record = None
-    with lab_lock(path):
+    with os_errors_named(path), lab_lock(path) if record is not None else nullcontext():
         ended = take_down(path, record)
-        if purge:
+        if purge and record is not None:
             _purge(path)
     click.echo(f"lab down: {ended} processes ended" if ended else "lab was down")
     return int(ExitStatus.ANSWER)
@@ -165,8 +168,6 @@ def _dir_option(directory: Path) -> str:
 
 def _purge(path: Path) -> None:
     """Remove the folder of a lab that is down; what is not the lab's stays and is named."""
-    import shutil
-
     for name in ("etc", "log"):
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("fabric.net", "fabric.ibnetdiscover", "lab.json", "lab.json.new", "lock"):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,6 +141,22 @@ def claim(path: Path, *, for_all_users: bool) -> None:
     if RECORD not in names and names - {LOCK, RECORD + ".new"}:
         raise InputError(f"{path} is not empty and holds no lab", hint="name an empty or a new folder with --dir")
     path.chmod(0o755 if for_all_users else 0o700)
+
+
+@contextmanager
+def os_errors_named(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses (no room, no right) into an error that names the file.
+
+    Raises
+    ------
+    LabError
+        Instead of any OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise LabError(f"{where}: {error.strerror or error}", hint="name another folder with --dir") from error
 
 
 def lay_out(folder: LabFolder, *, spools: tuple[str, ...]) -> None:

@@ -114,5 +114,5 @@ def _end_of(job: dict[str, str]) -> JobEnd:
 
 def _environment(record: LabRecord) -> dict[str, str]:
     """Return the caller's own environment, pointed at the lab; settings for another cluster are left out."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
     return own | {"PATH": search_path()} | slurm_environment(record)

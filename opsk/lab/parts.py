@@ -12,6 +12,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
+from opsk.errors import LabError
+
 GROUP = "opsk.lab_parts"
 
 
@@ -59,9 +61,18 @@ def known_parts() -> tuple[str, ...]:
 
 
 def load_parts(names: Iterable[str], site: LabSite) -> tuple[LabPart, ...]:
-    """Return the named parts for a lab at ``site``."""
+    """Return the named parts for a lab at ``site``.
+
+    Raises
+    ------
+    LabError
+        When a part is not installed whole.
+    """
     found = []
     for name in names:
-        factory = next(iter(entry_points(group=GROUP, name=name))).load()
+        try:
+            factory = next(iter(entry_points(group=GROUP, name=name))).load()
+        except (ImportError, AttributeError) as error:
+            raise LabError(f"the lab's part {name} cannot be loaded: {error}", hint="install opsk again") from error
         found.append(cast("LabPart", factory(site)))
     return tuple(found)

@@ -138,13 +138,13 @@ def read_record(path: Path) -> LabRecord | None:
     except OSError as error:
         raise LabError(f"{file}: {error.strerror}", hint="name the folder of your lab with --dir") from error
     except UnicodeDecodeError as error:
-        raise LabError(f"{file}: no text", hint=f"remove {file}; opsk lab down still finds the processes") from error
+        raise LabError(f"{file}: no text", hint="opsk lab down ends its processes; then remove the folder") from error
     try:
         found = _RECORD.validate_json(text)
     except ValidationError as error:
         raise LabError(
             f"{file}: no record of a lab ({error.error_count()} fields are wrong)",
-            hint=f"remove {file}; opsk lab down still finds the processes",
+            hint="opsk lab down ends its processes; then remove the folder",
         ) from error
     if found.path != path:
         raise LabError(f"{file} is the record of the lab in {found.path}", hint="was this folder moved or copied?")

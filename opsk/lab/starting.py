@@ -54,9 +54,11 @@ def up(path: Path, *, shape: LabShape | None, parts: tuple[str, ...], progress: 
     """
     programs = locate()
     user = _user_name()
+    # Whose files are private says `lay_out`; everything else must be readable by those who may enter the folder.
+    os.umask(0o022)
     claim(path, for_all_users=os.geteuid() == 0)
     with lab_lock(path):
-        known = _old_record(path)
+        known = read_record(path)
         if known is not None and is_whole(known):
             if shape is not None and shape != known.shape:
                 raise LabError(f"{path}: a lab of {known.shape.summary} is up", hint="opsk lab down, then up again")
@@ -216,11 +218,3 @@ def _user_name() -> str:
             f"uid {os.geteuid()} has no name here, and Slurm runs nothing for users without one",
             hint="add it to /etc/passwd",
         ) from error
-
-
-def _old_record(path: Path) -> LabRecord | None:
-    """Return the record of an earlier lab; with an unreadable one its processes are found by their mark."""
-    try:
-        return read_record(path)
-    except LabError:
-        return None

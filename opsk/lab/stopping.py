@@ -21,7 +21,8 @@ _ROUNDS = 5
 def take_down(path: Path, record: LabRecord | None) -> int:
     """End every process of the lab in ``path`` and remove what it does not leave for people; returns how many ended.
 
-    Works without a record as well: processes are then known by their mark alone.
+    Without a record the processes are known by their mark alone, and no file is touched: nothing says that ``run`` or
+    ``state`` in that folder is a lab's.
 
     Raises
     ------
@@ -33,8 +34,10 @@ def take_down(path: Path, record: LabRecord | None) -> int:
         record = replace(record, state=LabState.STOPPING)
         record.save()
     ended = _end_all(folder, _recorded(record))
+    if record is None:
+        return ended
     clean(folder)
-    if record is not None and record.state is not LabState.DOWN:
+    if record.state is not LabState.DOWN:
         replace(record, state=LabState.DOWN, daemons=(), up_s=None).save()
     return ended
 

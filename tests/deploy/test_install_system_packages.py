@@ -1,0 +1,75 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def script(root: Path) -> Path:
+    return root / "deploy" / "install-system-packages"
+
+
+def run(
+    script: Path, *words: str, path: str | None = None, python: str = "python3"
+) -> subprocess.CompletedProcess[str]:
+    bash = "/bin/bash"
+    environment = {"PATH": path or os.environ["PATH"], "PYTHON": python}
+    return subprocess.run(
+        [bash, str(script), *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def stub(folder: Path, name: str, body: str) -> None:
+    (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_what_is_missing_is_listed_by_package(script: Path, tmp_path: Path):
+    said = run(script, "--list", path=str(tmp_path), python="/nonexistent")
+    assert said.returncode == 0
+    # With nothing on PATH but the directories of daemons, programs of people are missing.
+    assert {"slurm-client", "lua5.1", "lua-socket", "gcc", "python3-venv"} <= set(said.stdout.split())
+
+
+def test_nothing_is_said_where_nothing_is_missing(script: Path):
+    if run(script, "--list").stdout:
+        pytest.skip("system packages are missing here: deploy/install-system-packages --list names them")
+    said = run(script)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+def test_without_root_the_missing_ones_are_named_in_one_line(script: Path, tmp_path: Path):
+    stub(tmp_path, "id", "echo 1000")
+    stub(tmp_path, "apt-get", f"touch {tmp_path}/called")
+    said = run(script, path=f"{tmp_path}:{os.environ['PATH']}", python="/nonexistent")
+    assert said.returncode == 0
+    assert said.stdout.count("\n") == 1
+    assert "only root may" in said.stdout
+    assert "python3-venv" in said.stdout
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/policy-rc.d").exists() and os.geteuid() != 0, reason="needs root")
+def test_as_root_only_what_is_missing_is_installed_and_a_failure_is_named(script: Path, tmp_path: Path):
+    calls = tmp_path / "calls"
+    stub(tmp_path, "id", "echo 0")
+    stub(tmp_path, "apt-cache", "exit 0")
+    stub(
+        tmp_path,
+        "apt-get",
+        f'echo "$DEBIAN_FRONTEND $*" >> {calls}\n'
+        'case "$*" in *" install "*) test -x /usr/sbin/policy-rc.d && echo "E: no network today"; exit 100;; esac',
+    )
+    had_policy = Path("/usr/sbin/policy-rc.d").exists()
+    before = set(run(script, "--list", python="/nonexistent").stdout.split())
+    said = run(script, path=f"{tmp_path}:{os.environ['PATH']}", python="/nonexistent")
+    assert said.returncode == 0
+    update, install = calls.read_text().splitlines()[:2]
+    assert update.startswith("noninteractive ")
+    assert update.endswith(" update")
+    assert set(install.split("--no-install-recommends ")[1].split()) == before
+    assert said.stdout.splitlines()[-1].endswith("E: no network today")
+    assert Path("/usr/sbin/policy-rc.d").exists() == had_policy
