@@ -18,7 +18,7 @@ from opsk_jobcheck.readers import huggingface_families as families
 from opsk_jobcheck.readers.json_lines import LinedObject, read_object
 
 MAX_TEXT = 200
-MAX_COUNT = 1 << 40
+MAX_COUNT = 10**9
 
 NESTED = ("text_config", "llm_config", "language_config", "language_model")
 """Where a model of several parts keeps the shape of its decoder."""

@@ -38,7 +38,7 @@ OPTION_NAMES = (
 )
 """Names of `Workload.options` that a user may state too."""
 MAX_LINES, MAX_LINE, MAX_VALUE = 256, 4096, 200
-MAX_COUNT = 1 << 40
+MAX_COUNT = 10**9
 
 _LINE = re.compile(r"^#OPSK(?:[ \t]+([^\n]*))?$", re.MULTILINE)
 _PAIR = re.compile(r"""([^\s=]+)=("[^"]*"|'[^']*'|\S*)|(\S+)""")

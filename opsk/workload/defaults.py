@@ -1,0 +1,287 @@
+"""What does a training framework take for a value that its user does not give?
+
+Source of the Megatron defaults: ``megatron/training/arguments.py`` of Megatron-LM and ``megatron/arguments.py`` of
+Megatron-DeepSpeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.workload.workload import Workload
+
+MEGATRON_LM, MEGATRON_DEEPSPEED, MEGATRON_BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
+VOCAB_DIVISOR = 128
+"""``--make-vocab-size-divisible-by``: rows of the embedding are padded to a multiple of this times tp."""
+GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB = 50257, 32000, 128256
+
+_FULLY_SHARDED = frozenset({"pytorch-fsdp", "fms-fsdp", "torchtitan"})
+_TOKENIZERS = {"gpt2bpetokenizer": GPT2_VOCAB, "llama2tokenizer": LLAMA2_VOCAB, "gpt2": GPT2_VOCAB}
+_HARMLESS_UNKNOWNS = frozenset(
+    {"model.vocab", "model.flash_attention", "model.learned_positions", "model.tied_embeddings"}
+)
+"""Fields that are assumed even where a script sets them to what cannot be told: they change a prediction little."""
+_NO_FUSED_ATTENTION = ("v100", "p100", "t4", "mi100", "mi60")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """A value that nobody stated: dotted ``field``, the ``value`` taken, and ``why`` that one."""
+
+    field: str
+    value: object
+    why: str
+
+
+class Filling:
+    """A workload while it is completed: all values by dotted field, what was assumed, and what is missing."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.options = dict(workload.options)
+        self.values: dict[str, Any] = {}
+        for prefix, owner in (("model", workload.model), ("plan", workload.plan)):
+            for item in fields(owner):
+                value = getattr(owner, item.name)
+                if value is not None and item.name != "name":
+                    self.values[f"{prefix}.{item.name}"] = value
+        self.unknown = {entry.field for entry in workload.unknown} - _HARMLESS_UNKNOWNS
+        self.assumed: list[Assumption] = []
+        self.missing: list[str] = []
+
+    @property
+    def is_megatron(self) -> bool:
+        """True for the frameworks whose command line is Megatron's, defaults included."""
+        return self.workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
+
+    def get(self, name: str) -> Any:
+        """Return a value, ``None`` where there is none."""
+        return self.values.get(name)
+
+    def has(self, *names: str) -> bool:
+        """Tell whether all these fields have values."""
+        return all(name in self.values for name in names)
+
+    def lacks(self, prefix: str) -> bool:
+        """Tell whether a field under the prefix is missing."""
+        return any(name.startswith(prefix) for name in self.missing)
+
+    def need(self, name: str) -> None:
+        """Note that a field has no default where it is not stated."""
+        if name not in self.values and name not in self.missing:
+            self.missing.append(name)
+
+    def assume(self, name: str, rule: Callable[[], tuple[Any, str] | None]) -> None:
+        """Take a default for a field that is left out; one that is set to what cannot be told is missing.
+
+        The rule returns the value and why; ``None`` where the default depends on a value that is missing itself.
+        """
+        if name in self.values:
+            return
+        if name in self.unknown:
+            self.need(name)
+        elif found := rule():
+            self.values[name] = found[0]
+            self.assumed.append(Assumption(field=name, value=found[0], why=found[1]))
+
+    def compute(self, name: str, value: int) -> None:
+        """Take a value that others fix by arithmetic: nothing is assumed."""
+        self.values.setdefault(name, value)
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """Return the values under a prefix, by their own names."""
+        return {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}
+
+
+def fill_plan(filling: Filling) -> None:
+    """Fill in the plan."""
+    framework = filling.workload.framework or "the framework"
+    for name, what in (
+        ("plan.tp", "tensor parallelism"),
+        ("plan.pp", "pipeline parallelism"),
+        ("plan.cp", "context parallelism"),
+        ("plan.ep", "expert parallelism"),
+        ("plan.vpp", "interleaving of stages"),
+    ):
+        filling.assume(name, _off(what))
+    _gpus_and_dp(filling)
+    filling.need("plan.micro_batch")
+    filling.need("plan.gpus")
+    filling.assume("plan.global_batch", lambda: _global_batch(filling))
+    filling.assume("plan.sharding", lambda: _sharding(filling))
+    filling.assume("plan.recompute", lambda: (Recompute.NONE, "nothing is recomputed unless asked for"))
+    filling.assume("plan.sequence_parallel", lambda: (False, f"{framework} needs a flag for it"))
+    filling.assume("plan.precision", lambda: _precision(filling))
+
+
+def _off(what: str) -> Callable[[], tuple[int, str]]:
+    """Return the rule of an axis that has size 1 unless asked for."""
+    return lambda: (1, f"{what} is off unless asked for")
+
+
+def _gpus_and_dp(filling: Filling) -> None:
+    """Compute the GPU count and the data-parallel size from what is stated."""
+    plan = filling.under("plan.")
+    if filling.has("plan.nodes", "plan.gpus_per_node"):
+        filling.compute("plan.gpus", plan["nodes"] * plan["gpus_per_node"])
+    if not filling.has("plan.tp", "plan.pp", "plan.cp"):
+        return
+    ranks = plan["tp"] * plan["pp"] * plan["cp"]
+    if "dp" in plan:
+        filling.compute("plan.gpus", ranks * plan["dp"])
+    gpus = filling.get("plan.gpus")
+    if gpus and ranks > 0 and gpus % ranks == 0:
+        filling.compute("plan.dp", gpus // ranks)
+
+
+def _global_batch(filling: Filling) -> tuple[int, str] | None:
+    """Return one micro-batch a replica."""
+    if not filling.has("plan.micro_batch", "plan.dp"):
+        return None
+    micro, dp = filling.get("plan.micro_batch"), filling.get("plan.dp")
+    return micro * dp, f"no accumulation unless asked for: micro batch {micro} × dp {dp}"
+
+
+def _sharding(filling: Filling) -> tuple[Sharding, str]:
+    """Return what the framework shards by itself."""
+    framework = filling.workload.framework
+    if framework in _FULLY_SHARDED:
+        return Sharding.ZERO3, f"{framework} shards weights, gradients and optimizer states unless told otherwise"
+    return Sharding.NONE, "every replica keeps all states unless sharding is asked for"
+
+
+def _precision(filling: Filling) -> tuple[Precision, str]:
+    """Return the number format."""
+    if filling.is_megatron:
+        return Precision.FP32, f"{filling.workload.framework} trains in fp32 without --bf16, --fp16 or FP8 flags"
+    return Precision.BF16, "no number format is stated; bf16 is what large models are trained in"
+
+
+def fill_model(filling: Filling) -> None:
+    """Fill in the shape of the model."""
+    for name in ("model.layers", "model.hidden", "model.heads", "model.seq"):
+        filling.need(name)
+    filling.assume("model.gated_mlp", lambda: _gated(filling))
+    filling.assume("model.ffn", lambda: _ffn(filling))
+    filling.assume("model.kv_heads", lambda: _kv_heads(filling))
+    filling.assume("model.head_dim", lambda: _head_dim(filling))
+    filling.assume("model.vocab", lambda: _vocab(filling))
+    filling.assume("model.tied_embeddings", lambda: _tied(filling))
+    filling.assume("model.learned_positions", lambda: _learned_positions(filling))
+    filling.assume("model.flash_attention", lambda: _flash_attention(filling))
+    _experts(filling)
+
+
+def _gated(filling: Filling) -> tuple[bool, str]:
+    """Return whether the MLP is gated."""
+    if filling.is_megatron:
+        return False, f"{filling.workload.framework} uses GELU without --swiglu"
+    ffn, hidden = filling.get("model.ffn"), filling.get("model.hidden")
+    if ffn and ffn == 4 * (hidden or 0):
+        return False, "the MLP is four times as wide as the model, as plain ones are"
+    return True, "nothing is stated, and most models of today have one"
+
+
+def _ffn(filling: Filling) -> tuple[int, str] | None:
+    """Return the inner width of the MLP."""
+    hidden, gated = filling.get("model.hidden"), filling.get("model.gated_mlp")
+    if hidden is None or gated is None:
+        return None
+    # Megatron-DeepSpeed's --glu-activation doubles the first product and leaves the width alone
+    if not gated or _stated_by(filling, "model.gated_mlp", "glu-activation"):
+        return 4 * hidden, f"4 × hidden {hidden}"
+    # exactly Megatron's int((4 * h * 2 / 3) / 64) * 64, without its rounding errors
+    return 8 * hidden // 192 * 64 or 64, f"a gated MLP has 8/3 × hidden {hidden}, down to a multiple of 64"
+
+
+def _stated_by(filling: Filling, name: str, words: str) -> bool:
+    """Tell whether a value comes from a text with these words."""
+    return any(entry.field == name and words in entry.text for entry in filling.workload.evidence)
+
+
+def _kv_heads(filling: Filling) -> tuple[int, str] | None:
+    """Return the number of key and value heads."""
+    if filling.options.get("attention.head_type", "").lower() == "multiquery":
+        return 1, "multi-query attention has one key and value head"
+    heads = filling.get("model.heads")
+    return (heads, "every head has its own key and value unless groups are asked for") if heads else None
+
+
+def _head_dim(filling: Filling) -> tuple[int, str] | None:
+    """Return the width of a head, where it divides."""
+    hidden, heads = filling.get("model.hidden"), filling.get("model.heads")
+    if not hidden or not heads or hidden % heads:
+        return None
+    return hidden // heads, f"hidden {hidden} / heads {heads}"
+
+
+def _vocab(filling: Filling) -> tuple[int, str]:
+    """Return the rows of the embedding, padded as Megatron pads them."""
+    kind = filling.options.get("tokenizer.type", "")
+    size = _TOKENIZERS.get(kind.lower())
+    if size is not None:
+        why = f"{kind} has {size} tokens"
+    elif filling.workload.framework == MEGATRON_DEEPSPEED or not filling.get("model.gated_mlp"):
+        size, why = GPT2_VOCAB, f"the tokenizer is not known; GPT-2's has {GPT2_VOCAB} tokens"
+    else:
+        size, why = LLAMA3_VOCAB, f"the tokenizer is not known; Llama 3's has {LLAMA3_VOCAB} tokens"
+    if not filling.is_megatron:
+        return size, why
+    divisor = filling.options.get("vocab.divisor", "")
+    given = int(divisor) if divisor.isascii() and divisor.isdigit() and 0 < len(divisor) < 7 else 0
+    multiple = (given or VOCAB_DIVISOR) * (filling.get("plan.tp") or 1)
+    return -(-size // multiple) * multiple, f"{why}, padded to a multiple of {multiple}"
+
+
+def _tied(filling: Filling) -> tuple[bool, str]:
+    """Return whether the output head reuses the embedding."""
+    if filling.is_megatron:
+        return True, f"{filling.workload.framework} ties them without --untie-embeddings-and-output-weights"
+    return False, "not stated; a head of its own needs more memory"
+
+
+def _learned_positions(filling: Filling) -> tuple[bool, str]:
+    """Return whether positions are a trained table."""
+    kind = filling.options.get("position_embedding_type", "").lower()
+    if kind:
+        return kind in ("learned_absolute", "absolute"), f"position embedding type {kind}"
+    if filling.is_megatron:
+        return True, f"{filling.workload.framework} learns absolute positions unless told otherwise"
+    return False, "not stated; models of today rotate positions"
+
+
+def _flash_attention(filling: Filling) -> tuple[bool, str]:
+    """Return whether attention scores are never stored."""
+    framework, options = filling.workload.framework, filling.options
+    gpu = (filling.workload.gpu or "").lower()
+    if any(name in gpu for name in _NO_FUSED_ATTENTION):
+        return False, f"fused attention does not run on {gpu}"
+    if options.get("transformer_impl", "").lower() == "local":
+        return False, "the local transformer implementation stores the scores without --use-flash-attn"
+    if framework == MEGATRON_DEEPSPEED:
+        return False, f"{framework} stores the scores without --use-flash-attn"
+    if "attention.head_type" in options:
+        return False, "this fork of Megatron-LM is older than Transformer Engine, and needs --use-flash-attn"
+    if framework == MEGATRON_LM:
+        return True, "Transformer Engine, the default implementation, fuses attention"
+    return True, "PyTorch and today's frameworks fuse attention by default"
+
+
+def _experts(filling: Filling) -> None:
+    """Fill in the mixture of experts."""
+    if filling.workload.framework == MEGATRON_BRIDGE:
+        # a recipe in Python decides, and nothing tells which model it builds
+        filling.need("model.experts")
+    else:
+        filling.assume("model.experts", lambda: (0, "no experts are asked for: a dense model"))
+    if not filling.get("model.experts"):
+        for name in ("model.top_k", "model.shared_experts", "model.expert_ffn"):
+            filling.values.pop(name, None)
+        return
+    filling.assume("model.top_k", lambda: (min(2, filling.get("model.experts")), "two experts a token"))
+    filling.assume("model.shared_experts", lambda: (0, "no shared experts are asked for"))
+    width = filling.get("model.ffn")
+    filling.assume("model.expert_ffn", lambda: (width, "an expert is as wide as the dense MLP") if width else None)
