@@ -24,7 +24,8 @@ from opsk.lab.status import LabStatus, lab_status, slurm_environment
 from opsk.lab.stopping import take_down
 
 DEFAULT_DIRECTORY = ".lab"
-ADVICE = "advice"
+ADVICE = "advisor"
+"""Name of the part that brings the advisor and its hooks; see `opsk.lab.parts`."""
 
 _directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), envvar="OPSK_LAB_DIR",

@@ -50,7 +50,7 @@ class LabRecord:
     boot
         Boot in which the processes were started; in another one none of them exists.
     parts
-        What front ends added, e.g. ``advice``.
+        What front ends added, e.g. ``advisor``.
     up_s
         How long the start took [s]; ``None`` while it is not finished.
     """

@@ -13,7 +13,7 @@ from opsk.lab.record import LabRecord, LabState
 
 _ORDER = ("slurmctld", "slurmd", "slurmdbd", "mariadbd", "munged")
 """Who must be gone before who: slurmctld before it sees its nodes die, the database after those that write to it."""
-_GRACE_S = 3.0
+_GRACE_S = 1.0
 _JOB_GRACE_S = 0.5
 _ROUNDS = 5
 

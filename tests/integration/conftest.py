@@ -56,14 +56,14 @@ def plain_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def lab(lab_programs: None, plain_environment: dict[str, str]) -> Iterator[RunningLab]:
-    """A lab of four nodes, with the advisor and its hooks where they are installed; shared by all tests."""
+    """A lab of four nodes without advisor and hooks; shared by all tests that change nothing of it."""
     top = Path(tempfile.mkdtemp(prefix="opsk-test-"))
     top.chmod(0o755)
     path = top / "lab"
     command = [sys.executable, "-m", "opsk", "lab"]
     try:
         started = subprocess.run(
-            [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--json"],
+            [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--no-advice", "--json"],
             env=plain_environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr

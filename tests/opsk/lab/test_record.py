@@ -15,7 +15,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path):
         state=LabState.UP,
         first_port=20100,
         slurm=(22, 5),
-        parts=("advice",),
+        parts=("advisor",),
         up_s=2.5,
         daemons=(Daemon(name="munged", log=tmp_path / "log", process=Process(pid=7, started_ticks=9)),),
     )
