@@ -17,15 +17,14 @@ def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
     """Return the words that sbatch makes of a directive line, and the quote that it does not close (or nothing).
 
     Quotes group; a backslash takes the next character as it is; an unquoted ``#`` ends the line wherever it stands;
-    so do an empty word, one that starts with an escaped blank, and a separator of components. Nothing is expanded.
+    so do an empty word and a separator of components. Nothing is expanded. An escaped blank belongs to the word, as in
+    Slurm 26.05; 22.05 ends the word there.
     """
     words: list[str] = []
     at, size = 0, len(line)
     while True:
         while at < size and line[at] in SPACE:
             at += 1
-        if line.startswith("\\ ", at):
-            return tuple(words), ""
         word: list[str] = []
         quote = ""
         while at < size and (quote or line[at] not in SPACE):
