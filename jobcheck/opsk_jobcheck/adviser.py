@@ -54,7 +54,7 @@ class Adviser:
             cluster=self.cluster,
             cluster_from=self.cluster_from,
             assumed=completion.assumed,
-            problems=(*workload.problems, *completion.problems),
+            problems=tuple(dict.fromkeys((*workload.problems, *completion.problems))),
         )
         reasons = self._obstacles(workload, completion)
         if self.cluster is None or completion.model is None or completion.plan is None or reasons:

@@ -14,6 +14,8 @@ LABEL_WIDTH = 9
 MAX_TEXT = 60
 MEMORY_TERMS_SHOWN = 4
 MARKS = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
+NOTHING_SPECIAL = (0, 1, False, "none")
+"""Assumed values that mean "the script does not use this": they are in the JSON, not on the terminal."""
 ENDINGS = {
     Verdict.FITS: "fits",
     Verdict.TIGHT: "tight: may run out",
@@ -74,7 +76,7 @@ def _memory(advice: Advice) -> list[str]:
     text = (
         f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}) of "
         f"{as_gib(memory.capacity_bytes):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
-        f"{'' if advice.verdict is Verdict.OOM else f' (chance {chance:.0%})'}"
+        f"{'' if advice.verdict is Verdict.OOM else f' (chance {_share(chance)})'}"
         f" — {shown}, other {other:.1f}"
     )
     return [_labelled("memory", text), *(_way_out(entry) for entry in advice.suggestions), *_no_way_out(advice)]
@@ -143,14 +145,14 @@ def _network(advice: Advice) -> list[str]:
     traffic, default = placed.placement.traffic, placed.placement.default_traffic
     if nodes == 1 or traffic.inter_node_bytes == 0:
         return [_labelled("network", "all traffic stays inside one node")]
-    where = (
-        f"{nodes} nodes fit under one leaf group: ask for {' '.join(placed.slurm_flags)}"
-        if placed.leaf_groups == 1 and placed.slurm_flags
-        else f"{nodes} nodes need {_count(placed.leaf_groups, 'leaf group')}"
-    )
+    where = f"{nodes} nodes need {placed.leaf_groups} leaf groups"
+    if placed.leaf_groups == 1:
+        asking = f": ask for {' '.join(placed.slurm_flags)}" if placed.slurm_flags else ""
+        where = f"{nodes} nodes fit under one leaf group{asking}"
     text = (
-        f"{where}; {traffic.rail_local_fraction:.0%} of the traffic between nodes stays on its rail "
-        f"({default.rail_local_fraction:.0%} in Slurm's default order), {traffic.leaf_local_fraction:.0%} on its leaf"
+        f"{where}; {_share(traffic.rail_local_fraction)} of the traffic between nodes stays on its rail "
+        f"({_share(default.rail_local_fraction)} in Slurm's default order), "
+        f"{_share(traffic.leaf_local_fraction)} on its leaf ({_count(placed.rails, 'rail')})"
     )
     return [_labelled("network", text)]
 
@@ -186,8 +188,12 @@ def _assumed(advice: Advice) -> list[str]:
     """Show what was assumed and why, short."""
     if advice.verdict is Verdict.UNKNOWN or not advice.assumed:
         return []
-    words = [f"{entry.field.partition('.')[2] or entry.field} {entry.value}" for entry in advice.assumed]
-    return [_labelled("assumed", ", ".join(words))]
+    words = [
+        f"{entry.field.partition('.')[2] or entry.field} {entry.value} ({entry.why})"
+        for entry in advice.assumed
+        if entry.value not in NOTHING_SPECIAL
+    ]
+    return [_labelled("assumed", "; ".join(words))] if words else []
 
 
 def _problems(advice: Advice) -> list[str]:
@@ -198,6 +204,13 @@ def _problems(advice: Advice) -> list[str]:
         hint = f"; {problem.hint}" if problem.hint else ""
         out.append(_labelled("problem", f"{where}{problem.what}{hint}"))
     return out
+
+
+def _share(ratio: float) -> str:
+    """Return a share in percent; what is not quite all or nothing is not rounded to it."""
+    if 0.995 <= ratio < 1:
+        return "> 99%"
+    return "< 1%" if 0 < ratio < 0.005 else f"{ratio:.0%}"
 
 
 def _labelled(label: str, text: str) -> str:

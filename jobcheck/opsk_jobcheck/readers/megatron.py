@@ -18,7 +18,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     WORDS,
 )
 from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
-from opsk_jobcheck.readers.statement import Statement
+from opsk_jobcheck.readers.findings import Findings
 
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
@@ -64,41 +64,41 @@ def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Ar
     return best[1:] if best else None
 
 
-def read_megatron(framework: str, arguments: Arguments, run: Run, statement: Statement) -> None:
+def read_megatron(framework: str, arguments: Arguments, run: Run, findings: Findings) -> None:
     """State everything that the flags, overrides and the DeepSpeed configuration say."""
     for argument in arguments.flags.values():
-        _flag(argument, statement)
+        _flag(argument, findings)
     for argument in arguments.overrides.values():
-        _override(argument, statement)
-    _ungrouped(arguments, statement)
-    _moe(statement)
+        _override(argument, findings)
+    _ungrouped(arguments, findings)
+    _moe(findings)
     if framework == DEEPSPEED:
-        _deepspeed(arguments, run, statement)
+        _deepspeed(arguments, run, findings)
     if arguments.opaque:
-        _hidden(arguments.opaque[0], statement)
+        _hidden(arguments.opaque[0], findings)
 
 
-def follow(statement: Statement) -> None:
+def follow(findings: Findings) -> None:
     """State what follows by arithmetic once nodes and GPUs are known."""
-    _virtual_stages(statement)
-    gpus, tp, pp = statement.get("plan.gpus"), statement.get("plan.tp"), statement.get("plan.pp")
-    cp = statement.get("plan.cp")
-    if None in (gpus, tp, pp) or "plan.cp" in statement.unknown:
+    _virtual_stages(findings)
+    gpus, tp, pp = findings.get("plan.gpus"), findings.get("plan.tp"), findings.get("plan.pp")
+    cp = findings.get("plan.cp")
+    if None in (gpus, tp, pp) or "plan.cp" in findings.unknown:
         return
     per_replica = tp * pp * (cp or 1)
-    line = max((entry.line for name, entry in statement.evidence.items() if name in ("plan.tp", "plan.pp")), default=0)
+    line = max((entry.line for name, entry in findings.evidence.items() if name in ("plan.tp", "plan.pp")), default=0)
     if gpus % per_replica:
-        statement.problems.append(
+        findings.problems.append(
             Problem(
                 what=f"{gpus} GPUs are not a multiple of TP {tp} × PP {pp} × CP {cp or 1} = {per_replica}",
-                file=statement.file,
+                file=findings.file,
                 line=line,
                 hint="change the node count, TP or PP so that the product divides the GPUs",
             )
         )
         return
     dp = gpus // per_replica
-    statement.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
+    findings.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
     _batch_of_deepspeed(statement, dp)
 
 
@@ -114,88 +114,90 @@ def _recognised(arguments: Arguments) -> tuple[str, int]:
     return (DEEPSPEED if is_deepspeed else LM), own
 
 
-def _flag(argument: Argument, statement: Statement) -> None:
+def _flag(argument: Argument, findings: Findings) -> None:
     """State what one flag says."""
     name, known = argument.flag, argument.value.known
     if name in OPTIONS and known:
-        statement.options[OPTIONS[name]] = known[:80]
+        findings.options[OPTIONS[name]] = known[:80]
     if name in NUMBERS:
         if argument.value.parts:
-            statement.state_number(NUMBERS[name], argument.value, argument.line, argument.shown)
+            findings.state_number(NUMBERS[name], argument.value, argument.line, argument.shown)
+        else:
+            findings.cannot_tell(NUMBERS[name], f"{name} has no value", argument.line)
     elif name in CONSTANTS:
         for field, value in CONSTANTS[name].items():
             if field.startswith("option."):
-                statement.options[field.removeprefix("option.")] = str(value)
-            elif field != "plan.precision" or statement.get("plan.precision") != "fp8":
-                statement.state(field, value, argument.line, argument.flag)
+                findings.options[field.removeprefix("option.")] = str(value)
+            elif field != "plan.precision" or findings.get("plan.precision") != "fp8":
+                findings.state(field, value, argument.line, argument.flag)
     elif name in WORDS:
         field, values = WORDS[name]
         if known is None:
-            statement.cannot_tell(field, argument.value.why, argument.line)
+            findings.cannot_tell(field, argument.value.why, argument.line)
         elif known in values:
-            statement.state(field, values[known], argument.line, argument.shown)
+            findings.state(field, values[known], argument.line, argument.shown)
     elif name in ("--fp8-hybrid", "--fp8-e4m3"):
-        statement.state("plan.precision", "fp8", argument.line, argument.flag)
+        findings.state("plan.precision", "fp8", argument.line, argument.flag)
 
 
-def _override(argument: Argument, statement: Statement) -> None:
+def _override(argument: Argument, findings: Findings) -> None:
     """State what one Megatron-Bridge override says."""
     shown = f"{argument.flag}={argument.value.shown}"
     if argument.flag in OVERRIDES:
         if argument.value.known not in ("null", "None"):
-            statement.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)
+            findings.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)
     elif argument.flag in BOOLEAN_OVERRIDES and (known := (argument.value.known or "").lower()) in ("true", "false"):
-        statement.state(BOOLEAN_OVERRIDES[argument.flag], known == "true", argument.line, shown)
+        findings.state(BOOLEAN_OVERRIDES[argument.flag], known == "true", argument.line, shown)
     elif argument.flag == "model.recompute_granularity" and argument.value.known in ("full", "selective"):
-        statement.state("plan.recompute", argument.value.known, argument.line, shown)
+        findings.state("plan.recompute", argument.value.known, argument.line, shown)
 
 
-def _ungrouped(arguments: Arguments, statement: Statement) -> None:
+def _ungrouped(arguments: Arguments, findings: Findings) -> None:
     """Megatron-LM reads ``--num-query-groups`` only beside ``--group-query-attention``."""
     flags = arguments.flags
     if "--num-query-groups" in flags and "--group-query-attention" not in flags:
         argument = flags["--num-query-groups"]
-        statement.cannot_tell(
+        findings.cannot_tell(
             "model.kv_heads", "--group-query-attention is not given, so it has no effect", argument.line
         )
-        statement.problems.append(
+        findings.problems.append(
             Problem(
                 what=f"{argument.shown} has no effect without --group-query-attention",
-                file=statement.file,
+                file=findings.file,
                 line=argument.line,
                 hint="add --group-query-attention",
             )
         )
 
 
-def _moe(statement: Statement) -> None:
+def _moe(findings: Findings) -> None:
     """State the number of shared experts where its width is a multiple of one expert's."""
-    shared, one = statement.options.get("moe.shared_expert_ffn", ""), statement.get("model.expert_ffn")
-    experts = statement.get("model.experts")
+    shared, one = findings.options.get("moe.shared_expert_ffn", ""), findings.get("model.expert_ffn")
+    experts = findings.get("model.experts")
     if experts == 1:
-        statement.values.pop("model.experts")
+        findings.values.pop("model.experts")
     if shared.isdigit() and one and int(shared) % one == 0:
-        evidence = statement.evidence["model.expert_ffn"]
-        statement.state("model.shared_experts", int(shared) // one, evidence.line, f"{shared} / {one}")
+        evidence = findings.evidence["model.expert_ffn"]
+        findings.state("model.shared_experts", int(shared) // one, evidence.line, f"{shared} / {one}")
 
 
-def _virtual_stages(statement: Statement) -> None:
+def _virtual_stages(findings: Findings) -> None:
     """State VPP from the number of layers in one chunk."""
-    per_chunk = statement.options.get("pipeline.layers_per_chunk", "")
-    layers, pp = statement.get("model.layers"), statement.get("plan.pp")
+    per_chunk = findings.options.get("pipeline.layers_per_chunk", "")
+    layers, pp = findings.get("model.layers"), findings.get("plan.pp")
     if per_chunk.isdigit() and int(per_chunk) and layers and pp and layers % (pp * int(per_chunk)) == 0:
-        line = statement.evidence["model.layers"].line
-        statement.state("plan.vpp", layers // pp // int(per_chunk), line, f"{layers} / pp {pp} / {per_chunk} layers")
+        line = findings.evidence["model.layers"].line
+        findings.state("plan.vpp", layers // pp // int(per_chunk), line, f"{layers} / pp {pp} / {per_chunk} layers")
 
 
-def _hidden(opaque: Text, statement: Statement) -> None:
+def _hidden(opaque: Text, findings: Findings) -> None:
     """Say that fields which nobody stated may hide in words of which nothing is known."""
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
-        if name not in statement.values and name not in statement.unknown:
-            statement.cannot_tell(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
+        if name not in findings.values and name not in findings.unknown:
+            findings.cannot_tell(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
 
 
-def _deepspeed(arguments: Arguments, run: Run, statement: Statement) -> None:
+def _deepspeed(arguments: Arguments, run: Run, findings: Findings) -> None:
     """State what the DeepSpeed configuration says, where the script itself writes it."""
     argument = arguments.flags.get("--deepspeed-config")
     text = run.files.get(argument.value.key) if argument else None
@@ -204,27 +206,27 @@ def _deepspeed(arguments: Arguments, run: Run, statement: Statement) -> None:
     config = _json(text)
     line = text.parts[0].line if text.parts else 0
     stage = _at(config, "zero_optimization", "stage")
-    if isinstance(stage, int) and 0 <= stage <= 3 and "plan.sharding" not in statement.values:
-        statement.state("plan.sharding", ("none", "zero1", "zero2", "zero3")[stage], line, f'"stage": {stage}')
+    if isinstance(stage, int) and 0 <= stage <= 3 and "plan.sharding" not in findings.values:
+        findings.state("plan.sharding", ("none", "zero1", "zero2", "zero3")[stage], line, f'"stage": {stage}')
     for name in ("fp16", "bf16"):
-        if _at(config, name, "enabled") is True and "plan.precision" not in statement.values:
-            statement.state("plan.precision", name, line, f'"{name}": {{"enabled": true}}')
+        if _at(config, name, "enabled") is True and "plan.precision" not in findings.values:
+            findings.state("plan.precision", name, line, f'"{name}": {{"enabled": true}}')
     numbers = {"train_micro_batch_size_per_gpu": "plan.micro_batch", "train_batch_size": "plan.global_batch"}
     for key, field in numbers.items():
         value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and field not in statement.values:
-            statement.state(field, value, line, f'"{key}": {value}')
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and field not in findings.values:
+            findings.state(field, value, line, f'"{key}": {value}')
     steps = config.get("gradient_accumulation_steps")
     if isinstance(steps, int) and steps > 0:
-        statement.options["deepspeed.accumulation_steps"] = str(steps)
+        findings.options["deepspeed.accumulation_steps"] = str(steps)
 
 
-def _batch_of_deepspeed(statement: Statement, dp: int) -> None:
+def _batch_of_deepspeed(findings: Findings, dp: int) -> None:
     """State the global batch as micro-batch × accumulation × DP where only those are given."""
-    steps, micro = statement.options.get("deepspeed.accumulation_steps"), statement.get("plan.micro_batch")
-    if steps and micro and "plan.global_batch" not in statement.values and "plan.global_batch" not in statement.unknown:
-        line = statement.evidence["plan.micro_batch"].line
-        statement.state("plan.global_batch", micro * int(steps) * dp, line, f"{micro} × {steps} × dp {dp}")
+    steps, micro = findings.options.get("deepspeed.accumulation_steps"), findings.get("plan.micro_batch")
+    if steps and micro and "plan.global_batch" not in findings.values and "plan.global_batch" not in findings.unknown:
+        line = findings.evidence["plan.micro_batch"].line
+        findings.state("plan.global_batch", micro * int(steps) * dp, line, f"{micro} × {steps} × dp {dp}")
 
 
 def _json(text: Text) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from opsk_jobcheck.readers.resources import Resources
 from opsk_jobcheck.readers.sbatch import merge, read_directives
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.values import Run, Text, literal, unknown
-from opsk_jobcheck.readers.statement import Statement
+from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.request import SlurmRequest
 
@@ -114,30 +114,31 @@ def _read(
 ) -> Workload:
     """Put together what resources, framework and named files say."""
     found = find_command(result.invocations)
-    statement = Statement(file)
-    _resources(resources, statement)
+    findings = Findings(file)
+    _resources(resources, findings)
     arguments = found[2] if found else None
-    _launched(result, arguments, statement)
+    _launched(result, arguments, findings)
     framework = found[0] if found else framework_of(result.invocations)
     if found:
-        read_megatron(found[0], found[2], result, statement)
-    wanted, name = _named_files(result, statement, files)
-    follow(statement)
+        read_megatron(found[0], found[2], result, findings)
+    wanted, name = _named_files(result, findings, files)
+    _said(statements, findings)
+    follow(findings)
     is_training = bool(found or framework or statements.framework or looks_like_training(result.invocations))
     if is_training and not found:
-        _unread(framework, statement)
+        _unread(framework, findings)
     return Workload(
         framework=framework,
         launcher=_launcher(result, resources),
         is_training=is_training,
         gpu=resources.gpu_type,
-        model=statement.model(name),
-        plan=statement.plan(),
-        options=tuple(sorted(statement.options.items())),
-        evidence=tuple(statement.evidence.values()),
+        model=findings.model(name),
+        plan=findings.plan(),
+        options=tuple(sorted(findings.options.items())),
+        evidence=tuple(findings.evidence.values()),
         wanted_files=wanted,
-        unknown=tuple(statement.unknown.values()),
-        problems=tuple(statement.problems),
+        unknown=tuple(findings.unknown.values()),
+        problems=tuple(findings.problems),
     )
 
 
@@ -148,35 +149,35 @@ def _launcher(result: Run, resources: Resources) -> str | None:
     return launcher_of(result.invocations, ntasks_per_node=resources.ntasks_per_node)
 
 
-def _resources(resources: Resources, statement: Statement) -> None:
+def _resources(resources: Resources, findings: Findings) -> None:
     """Take over what Slurm was asked for."""
     for name in ("nodes", "gpus_per_node", "gpus"):
         if (value := getattr(resources, name)) is not None:
-            statement.values[f"plan.{name}"] = value
+            findings.values[f"plan.{name}"] = value
     for entry in resources.evidence:
         if entry.field.startswith("plan.") or entry.field == "gpu":
-            statement.evidence[entry.field] = entry
+            findings.evidence[entry.field] = entry
     for reason in resources.unknown:
         if reason.field.startswith("plan."):
-            statement.unknown[reason.field] = reason
-    statement.problems.extend(resources.problems)
+            findings.unknown[reason.field] = reason
+    findings.problems.extend(resources.problems)
 
 
-def _launched(result: Run, arguments: Arguments | None, statement: Statement) -> None:
+def _launched(result: Run, arguments: Arguments | None, findings: Findings) -> None:
     """Fill nodes and GPUs from the launcher's own flags where Slurm was not asked for them."""
     rows = [arguments] if arguments else [parse_arguments(entry.words) for entry in result.invocations]
     for field, names in (("plan.nodes", _NODE_COUNT_FLAGS), ("plan.gpus_per_node", _PROCESS_FLAGS)):
         for row in rows:
             argument = next((row.flags[name] for name in names if name in row.flags), None)
-            if argument and field not in statement.values and (argument.value.known or "").isdigit():
-                statement.state_number(field, argument.value, argument.line, argument.shown)
-    nodes, per_node = statement.get("plan.nodes"), statement.get("plan.gpus_per_node")
-    if nodes and per_node and "plan.gpus" not in statement.values:
-        line = statement.evidence["plan.gpus_per_node"].line
-        statement.state("plan.gpus", nodes * per_node, line, f"nodes {nodes} × {per_node} GPUs")
+            if argument and field not in findings.values and (argument.value.known or "").isdigit():
+                findings.state_number(field, argument.value, argument.line, argument.shown)
+    nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
+    if nodes and per_node and "plan.gpus" not in findings.values:
+        line = findings.evidence["plan.gpus_per_node"].line
+        findings.state("plan.gpus", nodes * per_node, line, f"nodes {nodes} × {per_node} GPUs")
 
 
-def _named_files(result: Run, statement: Statement, files: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+def _named_files(result: Run, findings: Findings, files: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     """Read the HuggingFace configurations that the script names; return the paths still wanted and the model's name."""
     wanted = [path for path in result.sourced if path not in files]
     name: str | None = None
@@ -186,29 +187,39 @@ def _named_files(result: Run, statement: Statement, files: Mapping[str, str]) ->
             if not path.endswith(_CONFIG_SUFFIX) or "deepspeed" in path or "ds_config" in path:
                 continue
             if path in files:
-                name = _hf_config(files[path], path, statement) or name
+                name = _hf_config(files[path], path, findings) or name
             else:
                 wanted.append(path)
     return tuple(dict.fromkeys(wanted))[:MAX_WANTED_FILES], name
 
 
-def _hf_config(text: str, path: str, statement: Statement) -> str | None:
+def _hf_config(text: str, path: str, findings: Findings) -> str | None:
     """State what a HuggingFace configuration says and the script itself does not; return the model's name."""
     reading = read_config(text, file=path)
     for entry in reading.evidence:
         key = entry.field.removeprefix("model.")
-        if entry.field not in statement.values and entry.field not in statement.unknown and key != "name":
-            statement.state(entry.field, getattr(reading.model, key), entry.line, entry.text, file=path)
-    statement.problems.extend(reading.problems)
+        if entry.field not in findings.values and entry.field not in findings.unknown and key != "name":
+            findings.state(entry.field, getattr(reading.model, key), entry.line, entry.text, file=path)
+    findings.problems.extend(reading.problems)
     return reading.model.name
 
 
-def _unread(framework: str | None, statement: Statement) -> None:
+def _said(statements: Statements, findings: Findings) -> None:
+    """Take over what the user says in ``#OPSK`` lines, so that arithmetic starts from it."""
+    for entry in statements.evidence:
+        group, _, key = entry.field.partition(".")
+        if group in ("model", "plan") and key != "name":
+            findings.values[entry.field] = getattr(getattr(statements, group), key)
+            findings.evidence[entry.field] = entry
+            findings.unknown.pop(entry.field, None)
+
+
+def _unread(framework: str | None, findings: Findings) -> None:
     """Say why nothing more was read of a training job."""
     why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
-        if name not in statement.values:
-            statement.unknown.setdefault(name, Unknown(field=name, why=why, file=statement.file))
+        if name not in findings.values:
+            findings.unknown.setdefault(name, Unknown(field=name, why=why, file=findings.file))
 
 
 def _with_problems(workload: Workload, problems: tuple[Problem, ...]) -> Workload:

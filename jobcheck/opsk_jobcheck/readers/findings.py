@@ -17,8 +17,8 @@ _ENUMS = {"plan.sharding": Sharding, "plan.recompute": Recompute, "plan.precisio
 
 
 @dataclass(slots=True)
-class Statement:
-    """What one reader has found so far, by dotted field name."""
+class Findings:
+    """What has been found so far, by dotted field name."""
 
     file: str
     values: dict[str, Any] = field(default_factory=dict)
