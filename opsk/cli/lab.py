@@ -16,7 +16,7 @@ from opsk.cli.document import echo_json, harmless
 from opsk.errors import ExitStatus, InputError, LabError
 from opsk.lab.folder import check_owner, os_errors_named
 from opsk.lab.jobs import follow, submit
-from opsk.lab.parts import known_parts
+from opsk.lab.parts import ADVISOR, known_parts
 from opsk.lab.record import LabRecord, read_record
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import lab_lock, up
@@ -24,8 +24,6 @@ from opsk.lab.status import LabStatus, lab_status, slurm_environment
 from opsk.lab.stopping import take_down
 
 DEFAULT_DIRECTORY = ".lab"
-ADVICE = "advisor"
-"""Name of the part that brings the advisor and its hooks; see `opsk.lab.parts`."""
 
 _directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), envvar="OPSK_LAB_DIR",
@@ -54,7 +52,7 @@ def up_command(directory: Path, *, advice: bool, as_json: bool, **sizes: int | N
     Exit status: 0 it is up; 2 no such lab can be; 3 a program is missing or failed, and everything has been ended.
     """
     path = directory.resolve()
-    parts = known_parts() if advice else tuple(name for name in known_parts() if name != ADVICE)
+    parts = known_parts() if advice else tuple(name for name in known_parts() if name != ADVISOR)
     with Console(stderr=True).status("lab: starts") as status:
 
         def progress(what: str) -> None:
@@ -69,7 +67,7 @@ def up_command(directory: Path, *, advice: bool, as_json: bool, **sizes: int | N
         echo_json(_document(lab_status(path)))
         return int(ExitStatus.ANSWER)
     click.echo(f"lab {'is up already' if was_up else f'up in {record.up_s:.1f} s'}: {record.shape.summary}")
-    click.echo(f"  Slurm {record.slurm[0]}.{record.slurm[1]:02d}, advice {'on' if ADVICE in record.parts else 'off'}")
+    click.echo(f"  Slurm {record.slurm[0]}.{record.slurm[1]:02d}, advice {'on' if ADVISOR in record.parts else 'off'}")
     click.echo(f"  logs    {record.folder.path / 'log'}")
     click.echo(f'  use it  eval "$(opsk lab env{_dir_option(directory)})"')
     return int(ExitStatus.ANSWER)

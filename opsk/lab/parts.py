@@ -15,6 +15,8 @@ from typing import cast
 from opsk.errors import LabError
 
 GROUP = "opsk.lab_parts"
+ADVISOR = "advisor"
+"""Name under which the advisor and its submit hooks register."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
