@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ class Hooks:
         script = self.directory / "scenario.lua"
         script.write_text(scenario)
         done = subprocess.run(
-            [self.lua, str(HARNESS), str(self.directory / hook), str(script)],
+            [shutil.which(self.lua) or self.lua, str(HARNESS), str(self.directory / hook), str(script)],
             capture_output=True,
             timeout=60,
             cwd=self.directory,

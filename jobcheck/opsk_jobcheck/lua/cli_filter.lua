@@ -13,15 +13,203 @@
 -- and in your slurm_cli_pre_submit:  if ok then opsk.pre_submit(options, offset) end
 -- Runs on Lua 5.1 to 5.4.
 
--- >>> common to both hooks: change it in both files (a test compares them)
-local VERSION = 1
-local EMPTY_OBJECT = {}
+-- The gate: what every submission pays for. Most are let through here, in a few microseconds.
+
+local function is_set(value)
+  return value ~= nil and value ~= "" and value ~= "0" and value ~= "unset" and value ~= "invalid-context"
+end
+
+local function gpus_are_implied(here)
+  local file = io.open(here .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
+  local text = file and file:read(16384) or ""
+  if file then file:close() end
+  return text:find("gpus_implied[ \t]*=[ \t]*yes")
+end
+
+-- Returns the options as JSON when this may be a training job that somebody wants to hear about.
+local function worth_a_look(options, here)
+  local command = options.type
+  if command ~= "sbatch" and command ~= "salloc" and command ~= "srun" then return nil end
+  if os.getenv("SLURM_JOB_ID") or os.getenv("OPSK_ADVICE") == "off" or is_set(options.quiet) then return nil end
+  local options_json = slurm.json_cli_options(options)
+  if type(options_json) ~= "string" then return nil end
+  if options_json:find("gpu", 1, true) or options_json:find('"exclusive"', 1, true) or gpus_are_implied(here) then
+    return options_json
+  end
+end
+
+-- What follows is compiled only for those that pass: parsing it would take a twentieth of the time that sbatch does.
+
+local READING = [==[
+local is_set = ...
+-- >>> common to both hooks, words: change it in both files (a test compares them)
 local MAX_SCRIPT = 1048576
 local MAX_SEARCHED = 262144
-local MAX_QUESTION = 1572864
-local MAX_ANSWER = 65536
 local TRAINING_WORDS = { "train", "torchrun", "torch.distributed", "megatron", "deepspeed", "accelerate", "nemo",
   "nanotron", "axolotl", "llamafactory", "llama_factory", "composer", "finetune", "#opsk" }
+
+local function opted_out(text)
+  local at = text:find("#OPSK", 1, true)
+  while at do
+    local before = at == 1 and "\n" or text:sub(at - 1, at - 1)
+    local line = text:match("^[^\n]*", at)
+    if before == "\n" and line:find("^#OPSK[ \t]+off[ \t\r]*$") then return true end
+    at = text:find("#OPSK", at + 5, true)
+  end
+  return false
+end
+
+local function looks_like_training(text)
+  local start = text:sub(1, MAX_SEARCHED):lower()
+  for _, word in ipairs(TRAINING_WORDS) do
+    if start:find(word, 1, true) then return true end
+  end
+  return false
+end
+-- <<< common to both hooks, words
+
+local SHELLS = { sh = true, bash = true, dash = true, zsh = true, ksh = true }
+
+local function quoted(path)
+  return "'" .. path:gsub("'", "'\\''") .. "'"
+end
+
+local function absolute(path, base)
+  path = path:gsub("^~/", (os.getenv("HOME") or "~") .. "/")
+  if path:sub(1, 1) == "/" then return path end
+  return (base or ".") .. "/" .. path
+end
+
+-- Opening a FIFO would wait for a writer, or rob the job of what it holds; Lua alone can only open. lua-filesystem, or
+-- else the shell's test, asks the kernel for the type without opening.
+local function is_regular(path)
+  if path == "" or path:find("[%z\1-\31]") then return false end
+  local found, lfs = pcall(require, "lfs")
+  if found and type(lfs) == "table" then return lfs.attributes(path, "mode") == "file" end
+  local pipe = io.popen("test -f " .. quoted(absolute(path)) .. " && echo yes", "r")
+  if not pipe then return false end
+  local said = pipe:read(3)
+  pipe:close()
+  return said == "yes"
+end
+
+local function read_script(path)
+  if not is_regular(path) then return nil end
+  local file = io.open(path, "rb")
+  if not file then return nil end
+  local start = file:read(4) or ""
+  local text
+  if start ~= "\127ELF" then text = start .. (file:read(MAX_SCRIPT + 1 - #start) or "") end
+  file:close()
+  if not text or #text > MAX_SCRIPT or text:sub(1, 4096):find("\0", 1, true) then return nil end
+  return text
+end
+
+local function words_of(options)
+  local found, list = {}, options.argv
+  for index = 1, 4096 do
+    local word = list and list[index]
+    if type(word) ~= "string" then break end
+    found[index] = word
+  end
+  return found
+end
+
+-- Which of the words typed after srun or salloc is a script? `bash train.sh 8`, `./train.sh 8`; else none.
+local function script_among(argv)
+  local first = (argv[1] or ""):match("[^/]*$")
+  local at = 1
+  if SHELLS[first] then
+    at = 2
+    while argv[at] and argv[at]:find("^%-") and argv[at] ~= "-c" do at = at + 1 end
+    if not argv[at] or argv[at] == "-c" then return nil end
+  elseif not (argv[1] or ""):find("/", 1, true) and not first:find("%.%a*sh$") then
+    return nil
+  end
+  local text = read_script(argv[at])
+  if not text or (at == 1 and text:sub(1, 2) ~= "#!") then return nil end
+  local rest = {}
+  for index = at, #argv do rest[#rest + 1] = argv[index] end
+  return text, rest
+end
+
+-- 22.05 keeps the words typed after salloc to itself: they are what follows the options on its own command line.
+local FLAGS = "HhIkKOQsuvV"
+local LONG_FLAGS = { bell = true, contiguous = true, exclusive = true, hold = true, immediate = true,
+  ["kill-command"] = true, ["no-bell"] = true, ["no-kill"] = true, ["no-shell"] = true, overcommit = true,
+  oversubscribe = true, share = true, quiet = true, reboot = true, ["spread-job"] = true, ["use-min-nodes"] = true,
+  verbose = true, x11 = true, ["get-user-env"] = true, ["parsable"] = true, usage = true }
+
+local function takes_next_word(option)
+  local long = option:match("^%-%-([^=]+)$")
+  if long then return not LONG_FLAGS[long] end
+  for letter, rest in option:gmatch("([^-])()") do
+    if not FLAGS:find(letter, 1, true) then return rest > #option end
+  end
+  return false
+end
+
+local function words_after_options(command_line)
+  local found, after_option, words = {}, false, false
+  for word in command_line:gmatch("(%Z*)%z") do
+    if #found >= 4096 then break end
+    if words then
+      found[#found + 1] = word
+    elseif words == nil then
+      found[1], words = word, true
+    elseif after_option then
+      after_option = false
+    elseif word == "--" then
+      words = nil
+    elseif word:find("^%-.") and not word:find("^%-%-.-=") then
+      after_option = takes_next_word(word)
+    elseif not word:find("^%-") and word ~= ":" then
+      found[1], words = word, true
+    end
+  end
+  return found
+end
+
+local function typed_words(options, command)
+  local argv = words_of(options)
+  if argv[1] or command ~= "salloc" then return argv end
+  local file = io.open("/proc/self/cmdline", "rb")
+  if not file then return argv end
+  local line = file:read(MAX_SEARCHED) or ""
+  file:close()
+  return words_after_options((line:gsub("^%Z*%z", "")))
+end
+
+local function what_is_submitted(options, command)
+  local argv = typed_words(options, command)
+  if command ~= "sbatch" then
+    local text, rest = script_among(argv)
+    return text, rest or argv
+  end
+  if is_set(options.wrap) then
+    return "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" .. options.wrap .. "\n", {}
+  end
+  if not argv[1] then return nil, nil end
+  return read_script(argv[1]), argv
+end
+
+-- Returns what is to be asked about; nothing when it trains nothing or wants no advice.
+return function(options, command)
+  local script, argv = what_is_submitted(options, command)
+  if not argv or (not script and (command == "sbatch" or #argv == 0)) then return nil end
+  local text = script or table.concat(argv, " ")
+  if not looks_like_training(text) or opted_out(text) then return nil end
+  return { script = script, script_name = script and argv[1] or nil, argv = argv, text = text }
+end, quoted, absolute
+]==]
+
+local TALKING = [==[
+local HERE, quoted, absolute = ...
+-- >>> common to both hooks, wire: change it in both files (a test compares them)
+local VERSION = 1
+local EMPTY_OBJECT = {}
+local MAX_QUESTION = 1572864
+local MAX_ANSWER = 65536
 local SETTINGS = {
   socket = "/run/opsk/advisor.sock", submit_deadline_ms = 20, cli_deadline_ms = 300, submit_lines = "auto",
   gpus_implied = "no", breaker_failures = 3, breaker_pause_s = 5,
@@ -29,8 +217,7 @@ local SETTINGS = {
 
 -- Settings lie beside this file, or in /etc/opsk: text that is read, never Lua that is run.
 local function read_settings()
-  local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
-  local file = io.open(here .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
+  local file = io.open(HERE .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
   if not file then return end
   local text = file:read(16384) or ""
   file:close()
@@ -192,27 +379,7 @@ local function texts(list, most, longest)
   end
   return found
 end
-
-local function opted_out(text)
-  local at = text:find("#OPSK", 1, true)
-  while at do
-    local before = at == 1 and "\n" or text:sub(at - 1, at - 1)
-    if before == "\n" and text:match("^#OPSK[ \t]+off[ \t\r]*\n", at) or text:match("^#OPSK[ \t]+off[ \t\r]*$", at) then
-      return true
-    end
-    at = text:find("#OPSK", at + 5, true)
-  end
-  return false
-end
-
-local function looks_like_training(text)
-  local start = text:sub(1, MAX_SEARCHED):lower()
-  for _, word in ipairs(TRAINING_WORDS) do
-    if start:find(word, 1, true) then return true end
-  end
-  return false
-end
--- <<< common to both hooks
+-- <<< common to both hooks, wire
 
 local MAX_FILES = 8
 local MAX_FILE = 262144
@@ -220,40 +387,6 @@ local MAX_FILE = 262144
 local MAX_FILES_TOTAL = 524288
 local MAX_LINES = 16
 local MAX_VARIABLES = 256
-local SHELLS = { sh = true, bash = true, dash = true, zsh = true, ksh = true }
-
-local function quoted(path)
-  return "'" .. path:gsub("'", "'\\''") .. "'"
-end
-
-local function absolute(path, base)
-  path = path:gsub("^~/", (os.getenv("HOME") or "~") .. "/")
-  if path:sub(1, 1) == "/" then return path end
-  return (base or ".") .. "/" .. path
-end
-
--- Opening a FIFO would wait for a writer, or rob the job of what it holds; Lua can only open. The shell's test asks
--- the kernel for the type without opening.
-local function is_regular(path)
-  if path == "" or path:find("[%z\1-\31]") then return false end
-  local pipe = io.popen("test -f " .. quoted(absolute(path)) .. " && echo yes", "r")
-  if not pipe then return false end
-  local said = pipe:read(3)
-  pipe:close()
-  return said == "yes"
-end
-
-local function read_script(path)
-  if not is_regular(path) then return nil end
-  local file = io.open(path, "rb")
-  if not file then return nil end
-  local start = file:read(4) or ""
-  local text
-  if start ~= "\127ELF" then text = start .. (file:read(MAX_SCRIPT + 1 - #start) or "") end
-  file:close()
-  if not text or #text > MAX_SCRIPT or text:sub(1, 4096):find("\0", 1, true) then return nil end
-  return text
-end
 
 -- Files that a script names may lie on a file system that hangs: they are read by a child that is killed in time. It
 -- gets the paths as arguments, never as program text, and writes a length before each file.
@@ -308,103 +441,6 @@ local function mentioned_variables(text)
   return found
 end
 
-local function asks_for_gpus(options_json)
-  return SETTINGS.gpus_implied == "yes" or options_json:find("gpu", 1, true)
-    or options_json:find('"exclusive"', 1, true)
-end
-
-local function is_set(value)
-  return value ~= nil and value ~= "" and value ~= "0" and value ~= "unset" and value ~= "invalid-context"
-end
-
-local function words_of(options)
-  local found, list = {}, options.argv
-  for index = 1, 4096 do
-    local word = list and list[index]
-    if type(word) ~= "string" then break end
-    found[index] = word
-  end
-  return found
-end
-
--- Which of the words typed after srun or salloc is a script? `bash train.sh 8`, `./train.sh 8`; else none.
-local function script_among(argv)
-  local first = (argv[1] or ""):match("[^/]*$")
-  local at = 1
-  if SHELLS[first] then
-    at = 2
-    while argv[at] and argv[at]:find("^%-") and argv[at] ~= "-c" do at = at + 1 end
-    if not argv[at] or argv[at] == "-c" then return nil end
-  elseif not (argv[1] or ""):find("/", 1, true) and not first:find("%.%a*sh$") then
-    return nil
-  end
-  local text = read_script(argv[at])
-  if not text or (at == 1 and text:sub(1, 2) ~= "#!") then return nil end
-  local rest = {}
-  for index = at, #argv do rest[#rest + 1] = argv[index] end
-  return text, rest
-end
-
--- 22.05 keeps the words typed after salloc to itself: they are what follows the options on its own command line.
-local FLAGS = "HhIkKOQsuvV"
-local LONG_FLAGS = { bell = true, contiguous = true, exclusive = true, hold = true, immediate = true,
-  ["kill-command"] = true, ["no-bell"] = true, ["no-kill"] = true, ["no-shell"] = true, overcommit = true,
-  oversubscribe = true, share = true, quiet = true, reboot = true, ["spread-job"] = true, ["use-min-nodes"] = true,
-  verbose = true, x11 = true, ["get-user-env"] = true, ["parsable"] = true, usage = true }
-
-local function takes_next_word(option)
-  local long = option:match("^%-%-([^=]+)$")
-  if long then return not LONG_FLAGS[long] end
-  for letter, rest in option:gmatch("([^-])()") do
-    if not FLAGS:find(letter, 1, true) then return rest > #option end
-  end
-  return false
-end
-
-local function words_after_options(command_line)
-  local found, after_option, words = {}, false, false
-  for word in command_line:gmatch("(%Z*)%z") do
-    if #found >= 4096 then break end
-    if words then
-      found[#found + 1] = word
-    elseif words == nil then
-      found[1], words = word, true
-    elseif after_option then
-      after_option = false
-    elseif word == "--" then
-      words = nil
-    elseif word:find("^%-.") and not word:find("^%-%-.-=") then
-      after_option = takes_next_word(word)
-    elseif not word:find("^%-") and word ~= ":" then
-      found[1], words = word, true
-    end
-  end
-  return found
-end
-
-local function typed_words(options, command)
-  local argv = words_of(options)
-  if argv[1] or command ~= "salloc" then return argv end
-  local file = io.open("/proc/self/cmdline", "rb")
-  if not file then return argv end
-  local line = file:read(MAX_SEARCHED) or ""
-  file:close()
-  return words_after_options((line:gsub("^%Z*%z", "")))
-end
-
-local function what_is_submitted(options, command)
-  local argv = typed_words(options, command)
-  if command ~= "sbatch" then
-    local text, rest = script_among(argv)
-    return text, rest or argv
-  end
-  if is_set(options.wrap) then
-    return "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n" .. options.wrap .. "\n", {}
-  end
-  if not argv[1] then return nil, nil end
-  return read_script(argv[1]), argv
-end
-
 local function question(talk, fields, files)
   fields.files = files
   fields.left_ms = math.max(1, math.floor(talk.left() * 1000))
@@ -442,25 +478,31 @@ local function advise(talk, fields, command, base)
   end
 end
 
-local function pre_submit(options)
-  local command = options.type
-  if command ~= "sbatch" and command ~= "salloc" and command ~= "srun" then return end
-  if os.getenv("SLURM_JOB_ID") or os.getenv("OPSK_ADVICE") == "off" or is_set(options.quiet) then return end
-  local options_json = slurm.json_cli_options(options)
-  if type(options_json) ~= "string" or not asks_for_gpus(options_json) then return end
-  local script, argv = what_is_submitted(options, command)
-  if not argv or (not script and (command == "sbatch" or #argv == 0)) then return end
-  local text = script or table.concat(argv, " ")
-  if not looks_like_training(text) or opted_out(text) then return end
+return function(found, command, options_json, base)
   local talk = converse(SETTINGS.cli_deadline_ms / 1000)
   if not talk then return end
-  local env = mentioned_variables(text)
-  local base = is_set(options.chdir) and options.chdir or nil
+  local env = mentioned_variables(found.text)
   pcall(advise, talk, {
-    v = VERSION, kind = "advise", command = command, script = script, script_name = script and argv[1] or nil,
-    argv = argv, options_json = options_json, env = next(env) and env or EMPTY_OBJECT, cwd = base or os.getenv("PWD"),
+    v = VERSION, kind = "advise", command = command, script = found.script, script_name = found.script_name,
+    argv = found.argv, options_json = options_json, env = next(env) and env or EMPTY_OBJECT,
+    cwd = base or os.getenv("PWD"),
   }, command, base)
   talk.close()
+end
+]==]
+
+local function part(text, ...)
+  return assert((loadstring or load)(text, "=cli_filter.lua"))(...)
+end
+
+local function pre_submit(options)
+  local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+  local options_json = worth_a_look(options, here)
+  if not options_json then return end
+  local read, quoted, absolute = part(READING, is_set)
+  local found = read(options, options.type)
+  if not found then return end
+  part(TALKING, here, quoted, absolute)(found, options.type, options_json, is_set(options.chdir) and options.chdir or nil)
 end
 
 local opsk = {}

@@ -13,15 +13,39 @@
 -- and at the end of your slurm_job_submit:  if ok then opsk.submit(job_desc, part_list, submit_uid) end
 -- Runs on Lua 5.1 to 5.4.
 
--- >>> common to both hooks: change it in both files (a test compares them)
-local VERSION = 1
-local EMPTY_OBJECT = {}
+local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+
+-- >>> common to both hooks, words: change it in both files (a test compares them)
 local MAX_SCRIPT = 1048576
 local MAX_SEARCHED = 262144
-local MAX_QUESTION = 1572864
-local MAX_ANSWER = 65536
 local TRAINING_WORDS = { "train", "torchrun", "torch.distributed", "megatron", "deepspeed", "accelerate", "nemo",
   "nanotron", "axolotl", "llamafactory", "llama_factory", "composer", "finetune", "#opsk" }
+
+local function opted_out(text)
+  local at = text:find("#OPSK", 1, true)
+  while at do
+    local before = at == 1 and "\n" or text:sub(at - 1, at - 1)
+    local line = text:match("^[^\n]*", at)
+    if before == "\n" and line:find("^#OPSK[ \t]+off[ \t\r]*$") then return true end
+    at = text:find("#OPSK", at + 5, true)
+  end
+  return false
+end
+
+local function looks_like_training(text)
+  local start = text:sub(1, MAX_SEARCHED):lower()
+  for _, word in ipairs(TRAINING_WORDS) do
+    if start:find(word, 1, true) then return true end
+  end
+  return false
+end
+-- <<< common to both hooks, words
+
+-- >>> common to both hooks, wire: change it in both files (a test compares them)
+local VERSION = 1
+local EMPTY_OBJECT = {}
+local MAX_QUESTION = 1572864
+local MAX_ANSWER = 65536
 local SETTINGS = {
   socket = "/run/opsk/advisor.sock", submit_deadline_ms = 20, cli_deadline_ms = 300, submit_lines = "auto",
   gpus_implied = "no", breaker_failures = 3, breaker_pause_s = 5,
@@ -29,8 +53,7 @@ local SETTINGS = {
 
 -- Settings lie beside this file, or in /etc/opsk: text that is read, never Lua that is run.
 local function read_settings()
-  local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
-  local file = io.open(here .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
+  local file = io.open(HERE .. "opsk-hooks.conf", "r") or io.open("/etc/opsk/opsk-hooks.conf", "r")
   if not file then return end
   local text = file:read(16384) or ""
   file:close()
@@ -192,27 +215,7 @@ local function texts(list, most, longest)
   end
   return found
 end
-
-local function opted_out(text)
-  local at = text:find("#OPSK", 1, true)
-  while at do
-    local before = at == 1 and "\n" or text:sub(at - 1, at - 1)
-    if before == "\n" and text:match("^#OPSK[ \t]+off[ \t\r]*\n", at) or text:match("^#OPSK[ \t]+off[ \t\r]*$", at) then
-      return true
-    end
-    at = text:find("#OPSK", at + 5, true)
-  end
-  return false
-end
-
-local function looks_like_training(text)
-  local start = text:sub(1, MAX_SEARCHED):lower()
-  for _, word in ipairs(TRAINING_WORDS) do
-    if start:find(word, 1, true) then return true end
-  end
-  return false
-end
--- <<< common to both hooks
+-- <<< common to both hooks, wire
 
 local MAX_COMMENT = 1024
 -- Longer than any launch script; what is searched and encoded here is paid for by every submission that waits.

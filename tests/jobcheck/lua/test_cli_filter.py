@@ -38,6 +38,9 @@ def pre_submit(fields: str, *, options_json: str = "nil", times: int = 1) -> str
     """
 
 
+WITHOUT_LFS = 'package.preload.lfs = function() error("none") end\n'
+
+
 def sbatch(hooks: Hooks, text: str = SCRIPT, *, fields: str = "", times: int = 1) -> Ran:
     """Submit a script as ``sbatch train.sh 8`` does."""
     (hooks.directory / "train.sh").write_text(text)
@@ -359,8 +362,9 @@ def test_text_of_other_scripts_survives(hooks: Hooks, serve: Serve) -> None:
     assert set(lines[1].removeprefix("sbatch: opsk  ")) == {"ж", "."}
 
 
+@pytest.mark.parametrize("lfs", ["", WITHOUT_LFS], ids=["as installed", "without lua-filesystem"])
 @pytest.mark.parametrize("kind", ["fifo", "directory", "missing", "large", "binary", "unreadable"])
-def test_what_is_no_readable_script_is_left_alone(hooks: Hooks, serve: Serve, kind: str) -> None:
+def test_what_is_no_readable_script_is_left_alone(hooks: Hooks, serve: Serve, kind: str, lfs: str) -> None:
     server = serve(AnswerWith(answer()))
     path = hooks.directory / "train.sh"
     make: dict[str, Callable[[Path], object]] = {
@@ -376,10 +380,28 @@ def test_what_is_no_readable_script_is_left_alone(hooks: Hooks, serve: Serve, ki
         if os.geteuid() != 0:
             pytest.skip("only root can run the hook as somebody else")
         hooks.user = 65534
-    ran = hooks.filter(pre_submit(f'argv = {{ "{path}" }}'))
+    ran = hooks.filter(lfs + pre_submit(f'argv = {{ "{path}" }}'))
     assert server.connections == 0
     assert ran.stderr == ""
     assert ran.one("returned") == "0"
+
+
+@pytest.mark.parametrize(("mode", "questions_asked"), [("file", 1), ("named pipe", 0), ("nil", 0)])
+def test_lua_filesystem_spares_the_shell(hooks: Hooks, serve: Serve, mode: str, questions_asked: int) -> None:
+    server = serve(AnswerWith(answer()))
+    hooks.environ["PATH"] = "/nonexistent"
+    (hooks.directory / "train.sh").write_text(SCRIPT)
+    hooks.filter(
+        f"""
+        local mode = "{mode}"
+        io.popen = nil
+        package.preload.lfs = function()
+          return {{ attributes = function() return mode ~= "nil" and mode or nil end }}
+        end
+        """
+        + pre_submit(f'argv = {{ "{hooks.directory}/train.sh" }}')
+    )
+    assert server.connections == questions_asked
 
 
 def test_a_fifo_keeps_what_the_job_wants_from_it(hooks: Hooks, serve: Serve) -> None:
@@ -399,7 +421,7 @@ def test_a_script_name_is_no_command(hooks: Hooks, serve: Serve) -> None:
     serve(answers := AnswerWith(answer()))
     name = "a'; touch ran; '$(touch ran)`touch ran`.sh"
     (hooks.directory / name).write_text(SCRIPT)
-    hooks.filter(pre_submit(f'argv = {{ "{name}" }}'))
+    hooks.filter(WITHOUT_LFS + pre_submit(f'argv = {{ "{name}" }}'))
     assert questions(answers)[0]["script"] == SCRIPT
     assert not (hooks.directory / "ran").exists()
 
@@ -407,7 +429,7 @@ def test_a_script_name_is_no_command(hooks: Hooks, serve: Serve) -> None:
 def test_a_script_name_that_starts_with_a_dash_is_no_option(hooks: Hooks, serve: Serve) -> None:
     serve(answers := AnswerWith(answer()))
     (hooks.directory / "-n").write_text(SCRIPT)
-    hooks.filter(pre_submit('argv = { "-n" }'))
+    hooks.filter(WITHOUT_LFS + pre_submit('argv = { "-n" }'))
     assert questions(answers)[0]["script"] == SCRIPT
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,42 +11,68 @@ import pytest
 
 from opsk_jobcheck.hooks import HOOKS, hook_text
 
-BEGIN, END = "-- >>> common to both hooks", "-- <<< common to both hooks"
 
-
-def common_part(name: str) -> str:
+def common_part(name: str, part: str) -> str:
     text = hook_text(name)
-    return text[text.index(BEGIN) : text.index(END)]
+    begin, end = f"-- >>> common to both hooks, {part}", f"-- <<< common to both hooks, {part}"
+    return text[text.index(begin) : text.index(end)]
 
 
-def test_both_hooks_carry_the_same_common_part() -> None:
-    assert common_part("job_submit.lua") == common_part("cli_filter.lua")
+@pytest.mark.parametrize("part", ["words", "wire"])
+def test_both_hooks_carry_the_same_common_part(part: str) -> None:
+    assert common_part("job_submit.lua", part) == common_part("cli_filter.lua", part)
+
+
+def chunks(name: str) -> list[str]:
+    """Return what Lua compiles: the file, and the part of it that is compiled on demand."""
+    text = hook_text(name)
+    found = re.findall(r"\[==\[\n(.*?)\]==\]", text, re.DOTALL)
+    return [text, *found]
+
+
+def compiled(compiler: str, text: str, path: Path) -> str:
+    """Return the listing of a chunk."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    path.write_text(text)
+    done = subprocess.run([compiler, "-l", "-p", str(path)], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout
 
 
 @pytest.mark.parametrize("compiler", ["luac5.1", "luac5.3", "luac5.4"])
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_compiles(name: str, compiler: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    (tmp_path / name).write_text(hook_text(name))
-    done = subprocess.run([compiler, "-p", str(tmp_path / name)], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    assert [compiled(compiler, text, tmp_path / name) for text in chunks(name)]
+
+
+KNOWN = {"assert", "debug", "error", "io", "ipairs", "load", "loadstring", "math", "next", "os", "pairs", "pcall"}
+KNOWN |= {"require", "slurm", "string", "table", "tonumber", "tostring", "type"}
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_defines_only_what_slurm_asks_for(name: str, tmp_path: Path) -> None:
-    """Globals would meet those of a site's own script."""
-    if shutil.which("luac5.1") is None:
-        pytest.skip("luac5.1 is not installed")
-    (tmp_path / name).write_text(hook_text(name))
-    listing = subprocess.run(
-        ["luac5.1", "-l", "-p", str(tmp_path / name)], capture_output=True, text=True, check=True
-    ).stdout
-    defined = {line.split(";")[-1].strip() for line in listing.splitlines() if "SETGLOBAL" in line}
+def test_a_hook_uses_and_defines_only_the_globals_it_should(name: str, tmp_path: Path) -> None:
+    """A misspelt local would be one, and new ones would meet those of a site's own script."""
+    used: dict[str, set[str]] = {"GETGLOBAL": set(), "SETGLOBAL": set()}
+    for text in chunks(name):
+        for line in compiled("luac5.1", text, tmp_path / name).splitlines():
+            for operation, names in used.items():
+                if operation in line:
+                    names.add(line.split(";")[-1].strip())
+    assert used["GETGLOBAL"] <= KNOWN
     assert (
-        defined
+        used["SETGLOBAL"]
         == {
             "job_submit.lua": {"slurm_job_submit", "slurm_job_modify"},
             "cli_filter.lua": {"slurm_cli_setup_defaults", "slurm_cli_pre_submit", "slurm_cli_post_submit"},
         }[name]
     )
+
+
+def test_the_filter_is_compiled_in_parts() -> None:
+    """Every submission of every job parses the first part; it stays small."""
+    text, *parts = chunks("cli_filter.lua")
+    assert len(parts) == 2
+    for part in parts:
+        text = text.replace(part, "")
+    assert len([line for line in text.splitlines() if line and not line.startswith("--")]) < 70

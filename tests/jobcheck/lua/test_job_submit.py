@@ -149,7 +149,8 @@ def test_no_question_is_asked_about_other_jobs(hooks: Hooks, serve: Serve, field
 def test_a_word_like_the_opt_out_is_none(hooks: Hooks, serve: Serve) -> None:
     server = serve(AnswerWith(advice()))
     hooks.submit(submit(script="#!/bin/bash\\necho '#OPSK off'\\n#OPSK offset=3\\ntorchrun train.py\\n"))
-    assert server.connections == 1
+    hooks.submit(submit(script="torchrun train.py; echo #OPSK off"))
+    assert server.connections == 2
 
 
 def test_a_script_of_two_megabytes_is_left_alone(hooks: Hooks, serve: Serve) -> None:
