@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from opsk.costmodel.verdict import verdict_of
-
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.verdict import verdict_of
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec

@@ -32,7 +32,7 @@ class Findings:
         return self.values.get(name)
 
     def state(self, name: str, value: object, line: int, text: str, *, file: str = "") -> None:
-        """State a value; a later statement of the same field replaces an earlier one."""
+        """State a value; a later one of the same field replaces an earlier one."""
         typed = _ENUMS[name](str(value)) if name in _ENUMS else value
         self.values[name] = typed
         shown = typed.value if isinstance(typed, Sharding | Recompute | Precision) else typed

@@ -8,6 +8,7 @@ from typing import Any
 
 from opsk.workload.workload import Problem
 from opsk_jobcheck.readers.arguments import Argument, Arguments, parse_arguments
+from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.megatron_flags import (
     BOOLEAN_OVERRIDES,
     CONSTANTS,
@@ -18,7 +19,6 @@ from opsk_jobcheck.readers.megatron_flags import (
     WORDS,
 )
 from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
-from opsk_jobcheck.readers.findings import Findings
 
 LM, DEEPSPEED, BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
 _DEEPSPEED_FLAGS = ("--deepspeed", "--deepspeed-config", "--deepspeed-activation-checkpointing")
@@ -99,7 +99,7 @@ def follow(findings: Findings) -> None:
         return
     dp = gpus // per_replica
     findings.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
-    _batch_of_deepspeed(statement, dp)
+    _batch_of_deepspeed(findings, dp)
 
 
 def _recognised(arguments: Arguments) -> tuple[str, int]:

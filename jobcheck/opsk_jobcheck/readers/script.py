@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
 from opsk_jobcheck.readers.arguments import Arguments, parse_arguments
+from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.frameworks import framework_of, launcher_of, looks_like_training
 from opsk_jobcheck.readers.huggingface import read_config
 from opsk_jobcheck.readers.megatron import find_command, follow, read_megatron
@@ -14,7 +15,6 @@ from opsk_jobcheck.readers.resources import Resources
 from opsk_jobcheck.readers.sbatch import merge, read_directives
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.values import Run, Text, literal, unknown
-from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.request import SlurmRequest
 
