@@ -12,7 +12,7 @@ from opsk.planner.placement import Placement, TrafficShare
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fault
 
-_NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes")
+_NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes", "tp_inter_node_bytes")
 
 
 def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
             "difference": _difference(placement.traffic, placement.default_traffic),
             "is_kept": placement.is_default,
         },
+        "needs_rank_file": placement.needs_rank_file,
         "rank_file": launch.rank_file,
         "gpu_order": launch.gpu_order,
         "nccl_env": launch.nccl_env,

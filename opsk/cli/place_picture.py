@@ -86,7 +86,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def _traffic(shown: Mapping[str, Any]) -> list[str]:
     """Return the comparison with Slurm's own order."""
     default = shown["versus_default"]
-    kept = default["is_kept"]
     lines = [f"{'traffic of one step':<28}{'placed':>14}{'Slurm default':>16}"]
     for label, name, form in (
         ("between nodes", "inter_node_bytes", _bytes),
@@ -98,8 +97,12 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
     cable = shown["busiest_cable"]
     if cable:
         lines.append(harmless(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
-    if kept:
-        lines.append("Slurm's own order is as good: no rank file is needed")
+    if default["is_kept"]:
+        lines.append("Slurm's own order is as good: nothing to change")
+    elif shown["needs_rank_file"]:
+        lines.append("ranks are on other nodes than Slurm would put them: use the rank file")
+    else:
+        lines.append("nodes in Slurm's own order, GPUs exchanged on some: no rank file is needed")
     return lines
 
 

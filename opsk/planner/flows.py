@@ -35,19 +35,28 @@ class Seating:
     port: Index
 
 
-def port_flows(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Flows:
-    """Return the bytes of one step from port to port, shape (ports, ports); the diagonal stays on leaf and rail."""
+def port_flows(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> tuple[Flows, float]:
+    """Return the bytes of one step from port to port, and how many of them are tensor-parallel.
+
+    The flows have shape (ports, ports); what is on the diagonal stays on its leaf and rail.
+    """
+    _, dp, cp, tp = grid.ranks.shape
     count = len(ports.leaf)
     total = np.zeros(count * count)
-    for source, target, size in _batches(grid, sent, seating, ports):
-        total += np.bincount(source * count + target, weights=size, minlength=count * count)
-    return total.reshape(count, count)
+
+    def add(batches: Iterator[_Batch]) -> None:
+        for source, target, size in batches:
+            total[:] += np.bincount(source * count + target, weights=size, minlength=count * count)
+
+    add(_ring(grid.ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), seating, ports))
+    tensor_bytes = float(total.sum())
+    add(_outside_tensor_groups(grid, sent, seating, ports))
+    return total.reshape(count, count), tensor_bytes
 
 
-def _batches(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Iterator[_Batch]:
-    """Yield source port, target port and bytes of every message kind of a step."""
+def _outside_tensor_groups(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Iterator[_Batch]:
+    """Yield source port, target port and bytes of every message kind of a step but tensor-parallel ones."""
     stages, dp, cp, tp = grid.ranks.shape
-    yield from _ring(grid.ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), seating, ports)
     by_cp = grid.ranks.transpose(0, 1, 3, 2).reshape(-1, cp)
     yield from _neighbours(by_cp, np.repeat(sent.cp, dp * tp), seating)
     yield from _ring(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), seating, ports)

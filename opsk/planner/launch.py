@@ -41,7 +41,7 @@ class Launch:
     ----------
     rank_file
         One host per rank and line, for ``SLURM_HOSTFILE`` and ``srun --distribution=arbitrary`` of a **step**; not
-        needed when Slurm's own order is kept. On the allocation itself 26.05 may refuse it (topology/block, ring).
+        needed where `Placement.needs_rank_file` is false. On the allocation itself 26.05 may refuse it (block, ring).
     gpu_order
         ``CUDA_VISIBLE_DEVICES`` by node, where local ranks do not take the GPUs in their own order.
     nccl_env, slurm_flags
@@ -62,7 +62,7 @@ def launch_of(placement: Placement, rails: Rails, *, devices_known: bool = True)
     env, notes = _nccl(placement, rails)
     if not devices_known:
         env = tuple(setting for setting in env if setting.name != "NCCL_IB_HCA")
-    if not placement.is_default:
+    if placement.needs_rank_file:
         notes = (_RANK_FILE_NOTE, *notes)
     if placement.gpu_order:
         notes = (*notes, _GPU_ORDER_NOTE)

@@ -60,7 +60,8 @@ class TrafficShare:
 
     ``rail_local_fraction``: share whose two ends are on one rail; ``leaf_local_fraction``: on the same leaf;
     ``max_link_load``: bytes of one step on the busiest switch-to-switch cable, one direction, over its bytes/s [s].
-    Both shares are 1 when nothing leaves a node. ``inter_node_bytes`` leaves out what stays inside an HB domain;
+    Both shares are 1 when nothing leaves a node. ``inter_node_bytes`` leaves out what stays inside an HB domain, and
+    ``tp_inter_node_bytes`` is the tensor-parallel part of it, which computation waits for;
     ``busiest_cable`` are the guids that the busiest cable goes from and to, where the fabric above the leaves is known.
     """
 
@@ -68,6 +69,7 @@ class TrafficShare:
     leaf_local_fraction: float
     max_link_load: float
     inter_node_bytes: float
+    tp_inter_node_bytes: float = 0.0
     busiest_cable: tuple[str, str] | None = None
 
 
@@ -85,6 +87,8 @@ class Placement:
         For nodes whose GPUs do not take local ranks in their own order: the GPU of each local rank.
     is_default
         True when Slurm's own order is as good, and is kept.
+    needs_rank_file
+        True when a rank is on another node than Slurm's own order would put it.
     unknown_nodes
         Nodes of the job that the fabric does not show; their traffic counts as not local.
     """
@@ -96,6 +100,7 @@ class Placement:
     spare_nodes: tuple[str, ...] = ()
     gpu_order: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     is_default: bool = False
+    needs_rank_file: bool = False
     order: RankOrder = RankOrder.TP_CP_EP_DP_PP
     unknown_nodes: tuple[str, ...] = ()
 
@@ -258,7 +263,7 @@ def _needed(gpus: int, inner: int, gpus_per_node: int, domain_gpus: int) -> int:
 def _judged(job: _Job, nodes: tuple[str, ...], ports: Ports, node: Index, gpu: Index) -> _Arrangement:
     """Return the arrangement with its traffic."""
     seating = seating_of(node, gpu, ports, [job.domain_of.get(name, name) for name in nodes])
-    flows = port_flows(job.grid, job.sent, seating, ports)
+    flows, tensor_bytes = port_flows(job.grid, job.sent, seating, ports)
     total = float(flows.sum())
     leaf, rail = ports.leaf, ports.rail
     same_leaf = (leaf[:, None] == leaf) & (leaf >= 0)
@@ -269,6 +274,7 @@ def _judged(job: _Job, nodes: tuple[str, ...], ports: Ports, node: Index, gpu: I
         leaf_local_fraction=float(flows[same_leaf].sum()) / total if total else 1.0,
         max_link_load=busiest.load_s,
         inter_node_bytes=total,
+        tp_inter_node_bytes=tensor_bytes,
         busiest_cable=busiest.cable,
     )
     return _Arrangement(nodes=nodes, ports=ports, seating=seating, traffic=traffic)
@@ -292,12 +298,13 @@ def _busiest(job: _Job, ports: Ports, flows: Flows) -> Busiest:
 def _is_better(ours: TrafficShare, default: TrafficShare) -> bool:
     """Tell whether a change of order pays.
 
-    A tenth fewer bytes between nodes decides (a group that straddles HB domains costs more than any route), then bytes
-    across rails, then the busiest cable, then bytes across leaves.
+    Tensor-parallel bytes between HB domains decide first, since every layer waits for them; then a tenth fewer bytes in
+    all, then bytes across rails, then the busiest cable, then bytes across leaves.
     """
     scale = max(default.inter_node_bytes, ours.inter_node_bytes)
     longest = max(load for load in (ours.max_link_load, default.max_link_load, 0.0) if math.isfinite(load))
     for mine, its, least in (
+        (ours.tp_inter_node_bytes, default.tp_inter_node_bytes, _SAME * scale),
         (ours.inter_node_bytes, default.inter_node_bytes, _CLEARLY * scale),
         (_not_local(ours, "rail"), _not_local(default, "rail"), _SAME * scale),
         (ours.max_link_load, default.max_link_load, _HARDLY * longest),
@@ -312,6 +319,11 @@ def _not_local(traffic: TrafficShare, what: str) -> float:
     """Return the bytes that leave their rail or leaf."""
     share = traffic.rail_local_fraction if what == "rail" else traffic.leaf_local_fraction
     return (1.0 - share) * traffic.inter_node_bytes
+
+
+def _hosts(arrangement: _Arrangement) -> list[str]:
+    """Return the node of each rank."""
+    return [arrangement.nodes[node] for node in arrangement.seating.node.tolist()]
 
 
 def _placement(job: _Job, chosen: _Arrangement, default: _Arrangement, nodes: Sequence[str]) -> Placement:
@@ -348,6 +360,7 @@ def _placement(job: _Job, chosen: _Arrangement, default: _Arrangement, nodes: Se
         spare_nodes=tuple(name for name in slurm_order(nodes) if name not in used),
         gpu_order={chosen.nodes[index]: tuple(gpus) for index, gpus in order.items() if gpus != list(range(len(gpus)))},
         is_default=chosen is default,
+        needs_rank_file=_hosts(chosen) != _hosts(default),
         order=job.grid.order,
         unknown_nodes=tuple(name for name in chosen.nodes if name not in job.rails.attachments),
     )
