@@ -1,4 +1,4 @@
-"""What is the value of a shell arithmetic expression? 64-bit integers by bash's rules, without side effects."""
+"""What is the value of a shell arithmetic expression, and what does it assign? 64-bit integers, by bash's rules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ MAX_TOKENS = 512
 MAX_NESTING = 40
 _TOKEN = re.compile(
     r"\s*(0[xX][0-9a-fA-F]+|[0-9]+#[0-9a-zA-Z@_]+|[0-9][0-9a-zA-Z_]*|[A-Za-z_][A-Za-z0-9_]*"
-    r"|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^!~?:(),=])"
+    r"|\*\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\+\+|--|[-+*/%<>&|^!~?:(),=])"
 )
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ASSIGNING = re.compile(
+    r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\s*(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+_ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="})
 _LEVELS: tuple[tuple[str, ...], ...] = (
     ("||",),
     ("&&",),
@@ -31,17 +36,31 @@ class ArithmeticUnknownError(Exception):
     """The expression has no certain value; the message says why."""
 
 
-def evaluate(expression: str, lookup: Callable[[str], str], *, depth: int = 0) -> int:
-    """Return the value of ``expression``; ``lookup`` gives the text of a variable.
+def evaluate(
+    expression: str, lookup: Callable[[str], str], *, assign: Callable[[str, int], None] | None = None, depth: int = 0
+) -> int:
+    """Return the value of ``expression``.
 
-    Source: bash manual, "Shell Arithmetic". Left out: assignment and increment inside an expression.
+    Parameters
+    ----------
+    lookup
+        Gives the text of a variable.
+    assign
+        Is told what the expression assigns; without it an assignment has no certain value.
+
+    Source: bash manual, "Shell Arithmetic".
 
     Raises
     ------
     ArithmeticUnknownError
-        For anything that is not certain, and for what bash would refuse.
+        For anything that is not certain, and for what bash would refuse; see `assigned_names` for what to forget then.
     """
-    return _Expression(_tokens(expression), lookup, depth).value()
+    return _Expression(_tokens(expression), lookup, assign, depth).value()
+
+
+def assigned_names(expression: str) -> set[str]:
+    """Return the names that an expression may assign."""
+    return {first or second for first, second in _ASSIGNING.findall(expression)}
 
 
 def _tokens(expression: str) -> list[str]:
@@ -52,9 +71,16 @@ def _tokens(expression: str) -> list[str]:
         match = _TOKEN.match(text, position)
         if not match or len(tokens) >= MAX_TOKENS:
             raise ArithmeticUnknownError(f"cannot evaluate {text[:40]!r}")
-        tokens.append(match.group(1))
-        position = match.end()
+        token, position = match.group(1), match.end()
+        if token in ("++", "--") and not _is_step(tokens, text[position:].lstrip()[:1]):
+            token, position = token[0], position - 1
+        tokens.append(token)
     return tokens
+
+
+def _is_step(before: list[str], following: str) -> bool:
+    """Tell whether ``++`` or ``--`` steps a variable; else it is two signs."""
+    return bool(before and _NAME.fullmatch(before[-1])) or following.isalpha() or following == "_"
 
 
 def _wrapped(number: int) -> int:
@@ -65,19 +91,30 @@ def _wrapped(number: int) -> int:
 class _Expression:
     """A recursive-descent evaluator over tokens."""
 
-    def __init__(self, tokens: list[str], lookup: Callable[[str], str], depth: int) -> None:
+    def __init__(
+        self, tokens: list[str], lookup: Callable[[str], str], assign: Callable[[str, int], None] | None, depth: int
+    ) -> None:
         self.tokens = tokens
         self.lookup = lookup
+        self.assign = assign
         self.depth = depth
         self.position = 0
+        self.active = True
+        self.own: dict[str, int] = {}
 
     def value(self) -> int:
         """Evaluate the whole expression; an empty one is 0."""
         if not self.tokens:
             return 0
-        result = self._ternary(0)
+        result = self._assignment(0)
+        while self._take(","):
+            result = self._assignment(0)
         if self.position != len(self.tokens):
             raise ArithmeticUnknownError(f"cannot evaluate {' '.join(self.tokens)[:40]!r}")
+        for name, number in self.own.items():
+            if self.assign is None:
+                raise ArithmeticUnknownError("assignments inside arithmetic are not followed")
+            self.assign(name, number)
         return result
 
     def _next(self) -> str:
@@ -89,17 +126,42 @@ class _Expression:
         self.position += 1
         return True
 
+    def _assignment(self, nesting: int) -> int:
+        name = self._next()
+        sign = self.tokens[self.position + 1] if self.position + 1 < len(self.tokens) else ""
+        if sign not in _ASSIGNMENTS or not _NAME.fullmatch(name):
+            return self._ternary(nesting)
+        if nesting > MAX_NESTING:
+            raise ArithmeticUnknownError("the expression is nested too deeply")
+        self.position += 2
+        right = self._assignment(nesting + 1)
+        if not self.active:
+            return 0
+        return self._set(name, right if sign == "=" else _apply(sign[:-1], self._variable(name), right))
+
+    def _set(self, name: str, number: int) -> int:
+        if self.active:
+            self.own[name] = number
+        return number
+
     def _ternary(self, nesting: int) -> int:
         if nesting > MAX_NESTING:
             raise ArithmeticUnknownError("the expression is nested too deeply")
         condition = self._binary(0, nesting)
         if not self._take("?"):
             return condition
-        first = self._ternary(nesting + 1)
+        first = self._unless(not condition, lambda: self._assignment(nesting + 1))
         if not self._take(":"):
             raise ArithmeticUnknownError("a ? without its :")
-        second = self._ternary(nesting + 1)
+        second = self._unless(bool(condition), lambda: self._ternary(nesting + 1))
         return first if condition else second
+
+    def _unless(self, skipped: bool, read: Callable[[], int]) -> int:
+        """Read an operand that is not evaluated when ``skipped``."""
+        outer, self.active = self.active, self.active and not skipped
+        value = read()
+        self.active = outer
+        return value
 
     def _binary(self, level: int, nesting: int) -> int:
         if level == len(_LEVELS):
@@ -108,7 +170,9 @@ class _Expression:
         while self._next() in _LEVELS[level]:
             sign = self._next()
             self.position += 1
-            left = _apply(sign, left, self._binary(level + 1, nesting))
+            decided = (sign == "||" and bool(left)) or (sign == "&&" and not left)
+            right = self._unless(decided, lambda: self._binary(level + 1, nesting))
+            left = _apply(sign, left, right) if self.active else 0
         return left
 
     def _power(self, nesting: int) -> int:
@@ -116,6 +180,8 @@ class _Expression:
         if not self._take("**"):
             return base
         exponent = self._power(nesting + 1)
+        if not self.active:
+            return 0
         if not 0 <= exponent <= 64:
             raise ArithmeticUnknownError(f"exponent {exponent} is out of range")
         return _wrapped(base**exponent)
@@ -124,6 +190,11 @@ class _Expression:
         if nesting > MAX_NESTING:
             raise ArithmeticUnknownError("the expression is nested too deeply")
         sign = self._next()
+        if sign in ("++", "--"):
+            self.position += 1
+            name = self._next()
+            self.position += 1
+            return self._step(name, sign)[1]
         if sign in ("+", "-", "!", "~"):
             self.position += 1
             operand = self._unary(nesting + 1)
@@ -134,19 +205,33 @@ class _Expression:
         token = self._next()
         self.position += 1
         if token == "(":
-            inner = self._ternary(nesting + 1)
+            inner = self._assignment(nesting + 1)
+            while self._take(","):
+                inner = self._assignment(nesting + 1)
             if not self._take(")"):
                 raise ArithmeticUnknownError("brackets do not match")
             return inner
         if token[:1].isdigit():
             return _number(token)
         if token[:1].isalpha() or token[:1] == "_":
-            if self._next() == "=":
-                raise ArithmeticUnknownError("assignments inside arithmetic are not followed")
+            if self._next() in ("++", "--"):
+                self.position += 1
+                return self._step(token, self.tokens[self.position - 1])[0]
             return self._variable(token)
         raise ArithmeticUnknownError(f"cannot evaluate {' '.join(self.tokens)[:40]!r}")
 
+    def _step(self, name: str, sign: str) -> tuple[int, int]:
+        """Step a variable up or down; return its values before and after."""
+        if not _NAME.fullmatch(name):
+            raise ArithmeticUnknownError(f"{name!r} cannot be stepped")
+        before = self._variable(name)
+        return before, self._set(name, _wrapped(before + (1 if sign == "++" else -1)))
+
     def _variable(self, name: str) -> int:
+        if not self.active:
+            return 0
+        if name in self.own:
+            return self.own[name]
         if self.depth > 8:
             raise ArithmeticUnknownError(f"{name} refers to itself")
         return evaluate(self.lookup(name), self.lookup, depth=self.depth + 1)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.source import script_source
+from opsk_jobcheck.readers.shell.fields import read_fields, split_fields
+from opsk_jobcheck.readers.shell.source import expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Lit, Simple
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, unknown
 
@@ -15,24 +16,52 @@ if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_EVAL_DEPTH = 24
 _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
 
 
 def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
+    _hide_locals(evaluator, command, words)
+    is_integer = any((word.known or "").startswith("-") and "i" in (word.known or "") for word in words[1:])
     is_associative = any((word.known or "").startswith("-") and "A" in (word.known or "") for word in words[1:])
     for assignment in command.arrays:
         if is_associative:
             evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
             evaluator.assign(assignment)
+            if is_integer:
+                _calculate(evaluator, assignment.name, command.line)
     for word in words[1:]:
         known = word.known or ""
         name, sign, _ = known.partition("=")
         if sign and _NAME.fullmatch(name):
-            text = _after(word, len(name) + 1)
-            evaluator.scope.set(name, Scalar(text))
+            evaluator.scope.set(name, Scalar(_after(word, len(name) + 1)))
+            if is_integer:
+                _calculate(evaluator, name, command.line)
     return True
+
+
+def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
+    """Remember what ``local``, or ``declare`` inside a function, hides until the function ends."""
+    flags = "".join(word.known or "" for word in words[1:] if (word.known or "").startswith("-"))
+    if not evaluator.frames or words[0].known in ("export", "readonly") or "g" in flags or "p" in flags:
+        return
+    assigned = {entry.name for entry in command.arrays}
+    named = {known.partition("=")[0] for word in words[1:] if (known := word.known) and not known.startswith("-")}
+    hidden = evaluator.frames[-1].hidden
+    for name in sorted(assigned | {name for name in named if _NAME.fullmatch(name)}):
+        if all(name != before for before, _ in hidden):
+            hidden.append((name, evaluator.scope.variables.get(name)))
+            if name in named and name not in assigned:
+                evaluator.scope.remove(name)
+
+
+def _calculate(evaluator: Evaluator, name: str, line: int) -> None:
+    """Replace the text of an integer variable by its value."""
+    text = evaluator.scope.text(name, line)
+    if text.known is not None:
+        evaluator.scope.set(name, Scalar(evaluator.expander().calculated(text.known, line)))
 
 
 def _after(text: Text, count: int) -> Text:
@@ -48,37 +77,55 @@ def _after(text: Text, count: int) -> Text:
 
 def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``read``: only a here-string is certain."""
+    names, flags = _read_options([word.known or "" for word in words[1:]])
     source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
-    names = [known for word in words[1:] if _NAME.fullmatch(known := word.known or "")]
-    separators = " \t\n"
+    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
+    separators = evaluator.scope.ifs()
     for assignment in command.assignments:
         if assignment.name == "IFS":
-            separators = evaluator.expander().text(assignment.value).known or separators
-    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
-    is_array = any("a" in (word.known or "") for word in words[1:] if (word.known or "").startswith("-"))
-    if text.known is None:
+            separators = evaluator.expander().text(assignment.value).known
+    first = (text.known or "").partition("\n")[0]
+    is_followed = not set(flags) - set("rs") - set("a") and ("r" in flags or "\\" not in first)
+    if text.known is None or separators is None or not is_followed:
+        why = text.why or "the way it is read is not followed"
         for name in names:
-            evaluator.scope.set(name, Array((), text.why) if is_array else Scalar(unknown(text.why, command.line)))
+            evaluator.scope.set(name, Array((), why) if "a" in flags else Scalar(unknown(why, command.line)))
         return None
-    fields = [
-        field for field in re.split(f"[{re.escape(separators)}]", text.known.strip()) if field or separators.strip()
-    ]
     line = text.line or command.line
-    if is_array and names:
-        evaluator.scope.set(names[0], Array(tuple(literal(field, line) for field in fields)))
-        return True
-    for index, name in enumerate(names):
-        is_last = index == len(names) - 1
-        rest = separators[0].join(fields[index:]) if is_last else "".join(fields[index : index + 1])
-        evaluator.scope.set(name, Scalar(literal(rest, line)))
+    if "a" in flags:
+        fields = split_fields(first, separators)
+        evaluator.scope.set(names[0], Array(tuple(literal(field, line) for _, field in fields)))
+    else:
+        for name, (_, field) in zip(names, read_fields(first, separators, len(names)), strict=False):
+            evaluator.scope.set(name, Scalar(literal(field, line)))
     return True
+
+
+def _read_options(words: list[str]) -> tuple[list[str], str]:
+    """Return the names that ``read`` sets, and the letters of its options."""
+    flags = ""
+    names: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if not word.startswith("-") or names:
+            names += [word] if _NAME.fullmatch(word) else []
+            continue
+        flags += word[1:]
+        if word[-1:] in "dinNptu" and len(word) > 1:
+            next(waiting, "")
+    return names or ["REPLY"], flags
 
 
 def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``unset``."""
     for word in words[1:]:
-        if word.known and not word.known.startswith("-"):
-            evaluator.scope.remove(word.known)
+        name, bracket, _ = (word.known or "").partition("[")
+        if bracket:
+            evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
+        elif name and not name.startswith("-"):
+            evaluator.scope.remove(name)
+            if evaluator.frames and any(name == hidden for hidden, _ in evaluator.frames[-1].hidden):
+                evaluator.scope.set(name, Scalar(unknown(f"the local {name} is unset", command.line)))
     return bool(command)
 
 
@@ -87,6 +134,12 @@ def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
     for index, word in enumerate(words[1:], start=1):
         if word.known == "--":
             evaluator.scope.arguments = tuple(words[index + 1 :])
+            break
+        if word.known is None or not word.known.startswith(("-", "+")):
+            is_value = words[index - 1].known in ("-o", "+o")
+            evaluator.scope.arguments = evaluator.scope.arguments if is_value else tuple(words[index:])
+            if not is_value:
+                break
     return bool(command)
 
 
@@ -105,32 +158,47 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         return None
     evaluator.record(words, command.line)
     path = words[1].known
-    if path is None:
-        return None
-    text = evaluator.files.get(path)
+    text = evaluator.files.get(path) if path is not None else None
     if text is None:
-        evaluator.sourced.append(path)
+        evaluator.scope.maybe_set_by = words[1].shown
+        if path is not None:
+            evaluator.sourced.append(path)
         return None
     if evaluator.depth <= 8:
         evaluator.depth += 4
-        evaluator.read(script_source(text))
+        evaluator.framed(lambda: _read_sourced(evaluator, text), command.line)
         evaluator.depth -= 4
     return bool(command)
+
+
+def _read_sourced(evaluator: Evaluator, text: str) -> None:
+    """Read the text of a sourced file in the present scope."""
+    evaluator.read(script_source(text))
 
 
 def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``eval`` and ``exec``: the words are one more command."""
     if words[0].known == "exec":
-        evaluator.record(words[1:], command.line)
+        if len(words) > 1:
+            evaluator.record(words[1:], command.line)
         return None
     blank = literal(" ", command.line)
     parts = [part for word in words[1:] for part in (*word.parts, *blank.parts)]
-    evaluator.inner(Text(tuple(parts)))
+    text = Text(tuple(parts))
+    if evaluator.depth <= MAX_EVAL_DEPTH and text.parts:
+        evaluator.depth += 4
+        evaluator.read(expanded_source(text))
+        evaluator.depth -= 4
     return None
 
 
 def _exit(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``exit`` and ``return`` end the branch at hand."""
+    if words[0].known == "return":
+        if not evaluator.frames:
+            return None
+        evaluator.frames[-1].scopes.append(evaluator.scope.copy())
+        evaluator.frames[-1].returned = evaluator.certain
     evaluator.ended = True
     return bool(command and words)
 
@@ -146,11 +214,20 @@ def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
 
 def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``let name=expression``."""
+    value: str | None = None
     for word in words[1:]:
-        name, _, expression = (word.known or "").partition("=")
-        if _NAME.fullmatch(name):
-            evaluator.scope.set(name, Scalar(evaluator.expander().calculated(expression, command.line)))
-    return None
+        value = evaluator.expander().calculated(word.known, command.line).known if word.known is not None else None
+    return None if value is None else value != "0"
+
+
+def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
+    """``printf -v name`` sets a variable; any other is a command like others."""
+    if len(words) > 2 and words[1].known == "-v" and words[2].known:
+        name = words[2].known.partition("[")[0]
+        evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
+        return True
+    evaluator.write_files(words, command)
+    return True
 
 
 def _lines_read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
@@ -193,6 +270,7 @@ HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
     "false": _false,
     "getopts": _getopts,
     "let": _let,
+    "printf": _printf,
     "read": _read,
     "set": _set,
     "shift": _shift,

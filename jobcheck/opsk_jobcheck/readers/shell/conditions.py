@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
+from opsk_jobcheck.readers.shell.patterns import matches
 from opsk_jobcheck.readers.shell.values import Text
 
 MAX_WORDS = 256
@@ -27,7 +27,7 @@ def holds(words: Sequence[Text], *, extended: bool) -> bool | None:
     Parameters
     ----------
     words
-        The words between the brackets.
+        The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern.
     extended
         True for ``[[ ]]``, whose ``==`` compares with a pattern and which joins by ``&&`` and ``||``.
     """
@@ -124,15 +124,9 @@ class _Test:
                 return None
             return bool(_NUMERIC[sign](int(left.known), int(right.known)))
         if sign in ("=", "==", "!="):
-            equal = self._matches(left.known, right.known)
-            return equal if sign != "!=" else not equal
+            equal = matches(left.known, right.known) if self.extended else left.known == right.known
+            return equal if sign != "!=" or equal is None else not equal
         return None
-
-    def _matches(self, text: str, pattern: str) -> bool:
-        """Compare; inside ``[[ ]]`` the right side is a pattern."""
-        if self.extended and any(sign in pattern for sign in "*?[") and pattern.count("*") <= 3 and len(text) <= 4096:
-            return fnmatch.fnmatchcase(text, pattern)
-        return text == pattern
 
 
 def _decided_by_emptiness(left: Text, sign: str, right: Text) -> bool | None:

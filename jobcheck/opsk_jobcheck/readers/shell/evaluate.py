@@ -8,13 +8,15 @@ program would print is unknown, with the program's name as the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.conditions import holds
+from opsk_jobcheck.readers.shell.effects import leaves_loop, names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.parser import Parser
-from opsk_jobcheck.readers.shell.scope import Scope, merged
+from opsk_jobcheck.readers.shell.scope import Scope, differing, merged
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
@@ -31,7 +33,7 @@ from opsk_jobcheck.readers.shell.syntax import (
     Test,
     Word,
 )
-from opsk_jobcheck.readers.shell.values import Array, Invocation, Run, Scalar, Text, join, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Invocation, Run, Scalar, Text, Variable, join, literal, unknown
 
 MAX_INVOCATIONS = 5000
 MAX_DEPTH = 24
@@ -72,6 +74,15 @@ def run(
     )
 
 
+@dataclass(slots=True)
+class Frame:
+    """A function or sourced file being walked: what its ``local`` hid, and the scopes at each ``return`` so far."""
+
+    hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    returned: bool = False
+
+
 class Evaluator:
     """Walks commands; ``ended`` is set once the branch at hand certainly leaves the script or function."""
 
@@ -87,6 +98,7 @@ class Evaluator:
         self.certain = True
         self.ended = False
         self.depth = 0
+        self.frames: list[Frame] = []
         self.turns = 0
 
     def read(self, source: Source) -> None:
@@ -113,7 +125,7 @@ class Evaluator:
         status: bool | None = True
         for command in commands:
             status = self.step(command)
-            if self.ended and not self.certain:
+            if self.ended and (not self.certain or (self.frames and self.frames[-1].returned)):
                 break
         return status
 
@@ -135,7 +147,7 @@ class Evaluator:
         if isinstance(command, Pipeline):
             return self._pipeline(command)
         if isinstance(command, Test):
-            return holds([self._test_word(word) for word in command.words], extended=True)
+            return holds(self._test_words(command.words), extended=True)
         if isinstance(command, ArithTest):
             value = self.expander().calculated(command.text, command.line).known
             return None if value is None else value != "0"
@@ -150,8 +162,13 @@ class Evaluator:
             return True
         return self._group(command)
 
-    def _test_word(self, word: Word) -> Text:
-        return self.expander().text(word)
+    def _test_words(self, words: list[Word]) -> list[Text]:
+        expander = self.expander()
+        before = ("", *(word.bare or "" for word in words))
+        return [
+            expander.pattern(word) if sign in ("=", "==", "!=") else expander.text(word)
+            for sign, word in zip(before, words, strict=False)
+        ]
 
     def _chain(self, chain: Chain) -> bool | None:
         status: bool | None = None
@@ -204,6 +221,8 @@ class Evaluator:
 
     def _case(self, command: Case) -> bool | None:
         word = self.expander().text(command.word)
+        if any(end != ";;" for end in command.ends):
+            return self._falling_case(command, word)
         possible: list[list[Command]] = []
         for patterns, body in command.branches:
             verdicts = [self._pattern_matches(word, pattern) for pattern in patterns]
@@ -216,8 +235,24 @@ class Evaluator:
                 return self._maybe(possible, command.line, may_skip=False)
         return self._maybe(possible, command.line, may_skip=True) if possible else True
 
+    def _falling_case(self, command: Case, word: Text) -> bool | None:
+        """Walk a ``case`` some of whose branches go on to the next (``;&``) or test on (``;;&``)."""
+        falls = False
+        for index, (patterns, body) in enumerate(command.branches):
+            verdicts = [True] if falls else [self._pattern_matches(word, pattern) for pattern in patterns]
+            falls = False
+            if True not in verdicts and None in verdicts:
+                rest = [inner for _, later in command.branches[index:] for inner in later]
+                return self._some_turns(Loop("", [], rest, command.line))
+            if True in verdicts:
+                self.walk(body)
+                if command.ends[index] == ";;":
+                    return None
+                falls = command.ends[index] == ";&"
+        return None
+
     def _pattern_matches(self, word: Text, pattern: Word) -> bool | None:
-        text = self.expander().text(pattern)
+        text = self.expander().pattern(pattern)
         if text.known == "*":
             return True
         return holds([word, literal("==", 0), text], extended=True)
@@ -232,7 +267,7 @@ class Evaluator:
     def _each(self, loop: Loop, words: list[Text]) -> bool | None:
         """Walk a ``for`` whose words are all known; ``break`` and ``continue`` are not followed."""
         for word in words:
-            if any(_leaves_loop(command) for command in loop.body):
+            if any(leaves_loop(command) for command in loop.body):
                 return self._some_turns(loop)
             self.turns += 1
             if self.turns > MAX_ALL_TURNS:
@@ -244,7 +279,7 @@ class Evaluator:
     def _some_turns(self, loop: Loop) -> bool | None:
         """Walk a loop's body once, with everything that it changes unknown before and after."""
         why = f"it changes in the loop of line {loop.line}"
-        changed = {name for name in _assigned([*loop.condition, *loop.body]) | {loop.variable} if name}
+        changed = {name for name in self.changed_by([*loop.condition, *loop.body]) | {loop.variable} if name}
         before = self.scope.copy()
         for name in changed:
             self.scope.set(name, Scalar(unknown(why, loop.line)))
@@ -252,6 +287,7 @@ class Evaluator:
         was_ended = self.ended
         self.walk([*loop.condition, *loop.body])
         self.certain, self.ended = was_certain, was_ended
+        changed |= differing(before, self.scope)
         for name in changed:
             is_array = isinstance(before.find(name), Array) or isinstance(self.scope.find(name), Array)
             self.scope.set(name, Array((), why) if is_array else Scalar(unknown(why, loop.line)))
@@ -279,7 +315,7 @@ class Evaluator:
         if not command.words:
             for assignment in command.assignments:
                 self.assign(assignment)
-            self._write_files([], command)
+            self.write_files([], command)
             return True
         words = expander.words(command.words)
         if not words:
@@ -289,7 +325,7 @@ class Evaluator:
             return commands.HANDLERS[name](self, command, words)
         if name in self.functions:
             return self._call(self.functions[name], words)
-        self._write_files(words, command)
+        self.write_files(words, command)
         self.record(words, command.line)
         return None
 
@@ -320,16 +356,49 @@ class Evaluator:
         self.depth -= 4
 
     def _call(self, function: Function, words: list[Text]) -> bool | None:
-        """Walk a function's body with its own positional parameters."""
+        """Walk a function's body with its own positional parameters and its own ``local`` variables."""
         if self.depth > MAX_DEPTH:
+            for name in self.changed_by(function.body):
+                self.scope.set(name, Scalar(unknown(f"{function.name} calls itself too deeply", function.line)))
             return None
-        arguments, was_ended = self.scope.arguments, self.ended
+        arguments = self.scope.arguments
         self.scope.arguments = tuple(words[1:])
         self.depth += 4
-        status = self.walk(function.body)
+        status = self.framed(lambda: self.walk(function.body), function.line)
         self.depth -= 4
-        self.scope.arguments, self.ended = arguments, was_ended
+        self.scope.arguments = arguments
         return status
+
+    def framed(self, body: Callable[[], bool | None], line: int) -> bool | None:
+        """Run what ``return`` ends: a function, or a sourced file; then forget its ``local`` variables."""
+        frame, was_ended, self.ended = Frame(), self.ended, False
+        self.frames.append(frame)
+        status = body()
+        self.frames.pop()
+        if frame.scopes:
+            possible = frame.scopes if self.ended else [*frame.scopes, self.scope]
+            self.scope.adopt(merged(possible, line) if len(possible) > 1 else possible[0].copy())
+            status = None
+        self.ended = was_ended or (self.ended and not frame.scopes)
+        for name, variable in reversed(frame.hidden):
+            if variable is None:
+                self.scope.forget(name)
+            else:
+                self.scope.set(name, variable)
+        return status
+
+    def changed_by(self, tree: Iterable[Command]) -> set[str]:
+        """Return the names that commands may assign, the functions that they call included."""
+        names: set[str] = set()
+        called: set[str] = set()
+        waiting = list(tree)
+        while waiting:
+            assigned, run = names_assigned(waiting)
+            names |= assigned
+            new = {name for name in run if name in self.functions} - called
+            called |= new
+            waiting = [self.functions[name] for name in new]
+        return names
 
     def assign(self, assignment: Assignment) -> None:
         """Carry out one assignment."""
@@ -365,7 +434,7 @@ class Evaluator:
             return Array(words)
         return Array((self.scope.text(name, 0), *words)) if name in self.scope.given else Array(words)
 
-    def _write_files(self, words: list[Text], command: Simple) -> None:
+    def write_files(self, words: list[Text], command: Simple) -> None:
         """Remember the text that ``cat <<EOF > file`` and its kin write."""
         expander = self.expander()
         body = next((entry.body for entry in command.redirects if entry.body is not None), None)
@@ -385,43 +454,3 @@ def _spoken(words: list[Text]) -> Text:
     """Return what ``echo`` or ``printf`` with one argument writes."""
     said = [word for word in words[1:] if (word.known or "") not in ("-e", "-n", "-en")]
     return said[0] if len(said) == 1 else unknown("it is put together by echo", words[0].line if words else 0)
-
-
-def _leaves_loop(command: Command) -> bool:
-    """Return whether a command is, or holds, a ``break`` or ``continue``."""
-    if isinstance(command, Simple):
-        return bool(command.words) and command.words[0].bare in ("break", "continue")
-    return any(_leaves_loop(inner) for inner in _inside(command))
-
-
-def _inside(command: Command) -> list[Command]:
-    """Return the commands directly inside a compound command."""
-    if isinstance(command, Chain):
-        return [inner for _, inner in command.links]
-    if isinstance(command, Pipeline):
-        return command.commands
-    if isinstance(command, If):
-        return [inner for condition, body in command.branches for inner in (*(condition or []), *body)]
-    if isinstance(command, Case):
-        return [inner for _, body in command.branches for inner in body]
-    if isinstance(command, Loop):
-        return [*command.condition, *command.body]
-    if isinstance(command, Function | Group):
-        return command.body
-    return []
-
-
-def _assigned(tree: Iterable[Command]) -> set[str]:
-    """Return the names that a tree of commands may assign, however deep they lie."""
-    names: set[str] = set()
-    waiting = list(tree)
-    while waiting:
-        command = waiting.pop()
-        if isinstance(command, Simple):
-            names |= {entry.name for entry in (*command.assignments, *command.arrays)}
-            names |= commands.names_set_by(command)
-            continue
-        if isinstance(command, Loop):
-            names.add(command.variable)
-        waiting += _inside(command)
-    return names

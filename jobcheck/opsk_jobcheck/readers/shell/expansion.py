@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import replace
 
-from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, evaluate
+from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
+from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
 from opsk_jobcheck.readers.shell.lexer import Lexer
+from opsk_jobcheck.readers.shell.patterns import quoted, removed, replaced
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.source import Source, line_source, unmarked
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
@@ -23,9 +24,11 @@ from opsk_jobcheck.readers.shell.values import (
 )
 
 MAX_DEPTH = 16
-MAX_PATTERN_CHARS = 4096
+_PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
 _BLANKS = re.compile(r"[ \t\n]+")
 _SINGLE = frozenset("@*")
+_QUOTE = re.compile(r"""["'\\]""")
+_EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
 
 
 class Expander:
@@ -57,6 +60,9 @@ class Expander:
             return Text(tuple(unmarked(self.source, segment.text, segment.line))) if segment.text else Text()
         if isinstance(segment, Param) and (members := self._members(segment)) is not None:
             blank = literal(" ", segment.line)
+            if _is_star(segment):
+                ifs = self.scope.ifs()
+                blank = unknown("IFS is not known", segment.line) if ifs is None else literal(ifs[:1], segment.line)
             return join(
                 piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))
             )
@@ -66,12 +72,19 @@ class Expander:
         """Expand one word to the words it becomes."""
         done: list[list[Part]] = []
         current: list[Part] | None = None
-        for segment in word.segments:
+        vanishes = False
+        waiting = word.segments[::-1]
+        while waiting:
+            segment = waiting.pop()
             if isinstance(segment, Lit):
                 current = [*(current or []), *(self._whole(segment).parts)]
                 continue
+            if isinstance(segment, Param) and self._takes_argument(segment):
+                waiting += self._parsed(segment.arg, segment, quoted=False).segments[::-1]
+                continue
             members = self._members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
+                vanishes = vanishes or not members
                 for index, member in enumerate(members):
                     if index and current is not None:
                         done.append(current)
@@ -86,8 +99,8 @@ class Expander:
                 if index and current is not None:
                     done.append(current)
                     current = None
-                current = _split_parts(piece, done, current)
-        if current is not None:
+                current = _split_by(self.scope.ifs(), piece, done, current)
+        if current is not None and (current or done or not vanishes):
             done.append(current)
         return [join([Text(tuple(parts))]) for parts in done]
 
@@ -97,7 +110,7 @@ class Expander:
             if self.scope.arguments is None:
                 return [unknown("the script's arguments are not known here", segment.line)]
             return list(self.scope.arguments)
-        if segment.index not in ("@", "*") or segment.op in ("#", "!"):
+        if segment.index not in ("@", "*") or segment.op in ("length", "indirect"):
             return None
         variable = self.scope.find(segment.name)
         if isinstance(variable, Array) and not variable.why:
@@ -112,9 +125,23 @@ class Expander:
             return [self.scope.text(segment.name, segment.line)]
         if not segment.op or (members and segment.op in (":-", "-")):
             return members
-        if segment.op in ("//", "/", "#", "##", "%", "%%", "/#", "/%"):
+        if segment.op in _EACH_MEMBER:
             return [self._changed(segment, member) for member in members]
-        return [self._operated(segment, members[0] if members else None)]
+        if segment.op == ":":
+            return self._slice(segment, members)
+        if segment.op in (":+", "+", ":-", "-") and len(members) < 2:
+            return [self._operated(segment, members[0] if members else None)]
+        return [unknown(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
+
+    def _slice(self, segment: Param, members: list[Text]) -> list[Text]:
+        """Return the members of ``${a[@]:offset:length}``."""
+        first, _, second = segment.arg.partition(":")
+        offset = self._number(first, segment.line)
+        length = self._number(second, segment.line) if second else len(members)
+        if offset is None or length is None or length < 0:
+            return [unknown(f"the slice of {segment.name} is not known", segment.line)]
+        start = len(members) + offset if offset < 0 else offset
+        return members[start : start + length] if start >= 0 else []
 
     def _single(self, segment: Segment) -> Text:
         """Expand a segment that stands for one text."""
@@ -124,9 +151,9 @@ class Expander:
             return unknown(f"it is what `{_brief(segment.text)}` prints when the job runs", segment.line)
         if isinstance(segment, Lit):
             return self._whole(segment)
-        if segment.op == "#":
+        if segment.op == "length":
             return self._length(segment)
-        if segment.op == "!":
+        if segment.op == "indirect":
             return self._indirect(segment)
         value = self._value(segment)
         return self._operated(segment, value) if segment.op else value or self.scope.text(segment.name, segment.line)
@@ -192,6 +219,15 @@ class Expander:
             self.scope.set(segment.name, Scalar(default))
         return default
 
+    def _takes_argument(self, segment: Param) -> bool:
+        """Tell whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
+        op = segment.op.removeprefix(":")
+        if segment.quoted or op not in ("-", "+") or not _QUOTE.search(segment.arg) or segment.index in ("@", "*"):
+            return False
+        value = self._value(segment)
+        is_set = value is not None and (value.is_filled if segment.op[0] == ":" else True)
+        return is_set is (op == "+") and (op == "-" or value is not None)
+
     def _unset_text(self, segment: Param) -> Text:
         """Return what is known of a parameter that is required but not set here."""
         if segment.name.isdigit():
@@ -202,10 +238,15 @@ class Expander:
         """Expand the argument of an operator."""
         if self.depth >= MAX_DEPTH:
             return unknown("expansions are nested too deeply", segment.line)
+        word = self._parsed(text, segment, quoted=segment.quoted)
+        return Expander(self.scope, self.source, self.depth + 1).text(word)
+
+    def _parsed(self, text: str, segment: Param, *, quoted: bool) -> Word:
+        """Cut the argument of an operator into segments."""
         self.source.spend(len(text))
         source = line_source(text, segment.line, self.source.unknown)
         source.work = self.source.work
-        return Expander(self.scope, source, self.depth + 1).text(Lexer(source).read_text(quoted=segment.quoted))
+        return Lexer(source).read_text(quoted=quoted)
 
     def _changed(self, segment: Param, value: Text) -> Text:
         """Apply the operators that cut and replace."""
@@ -217,16 +258,40 @@ class Expander:
             return self._substring(segment, known, line)
         if segment.op in ("^", "^^", ",", ",,"):
             return literal(_cased(segment.op, known), line)
-        pattern, _, replacement = segment.arg.partition("/") if segment.op[0] == "/" else (segment.arg, "", "")
-        glob, new = self.argument(pattern, segment), self.argument(replacement, segment)
-        if glob.known is None or new.known is None:
-            return unknown(glob.why or new.why, segment.line)
-        changed = _replaced(segment.op, known, glob.known, new.known)
+        changed, why = self._by_pattern(segment, known)
+        if why:
+            return unknown(why, segment.line)
         return (
             unknown(f"${{{segment.name}{segment.op}…}} is not followed", line)
             if changed is None
             else literal(changed, line)
         )
+
+    def _by_pattern(self, segment: Param, known: str) -> tuple[str | None, str]:
+        """Return a text after ``#``, ``%`` or ``/``, ``None`` when not followed; and why its pattern is unknown."""
+        if segment.op[0] != "/":
+            pattern = self.pattern(self._parsed(segment.arg, segment, quoted=False))
+            return (None, pattern.why) if pattern.known is None else (removed(segment.op, known, pattern.known), "")
+        cut = _PATTERN_END.match(segment.arg)
+        split = cut.end() if cut else 0
+        new_text = segment.arg[split + 1 :]
+        if segment.op in ("/#", "/%") or segment.arg.startswith("/") or "'" in new_text or '"' in new_text:
+            return None, ""
+        pattern = self.pattern(self._parsed(segment.arg[:split], segment, quoted=False))
+        new = self.argument(new_text, segment)
+        if pattern.known is None or new.known is None or "&" in new.known:
+            return None, pattern.why or new.why
+        return replaced(known, pattern.known, new.known, everywhere=segment.op == "//"), ""
+
+    def pattern(self, word: Word) -> Text:
+        """Expand a word to a pattern: what was quoted in it stands for itself."""
+        pieces: list[Text] = []
+        for segment in word.segments:
+            text = self._whole(segment)
+            if segment.quoted:
+                text = Text(tuple(part if part.why else replace(part, text=quoted(part.text)) for part in text.parts))
+            pieces.append(text)
+        return join(pieces)
 
     def _substring(self, segment: Param, known: str, line: int) -> Text:
         """Return ``${name:offset:length}``."""
@@ -235,7 +300,11 @@ class Expander:
         length = self._number(second, line) if second else len(known)
         if offset is None or length is None:
             return unknown(f"the substring of {segment.name} is not known", line)
-        start = max(len(known) + offset, 0) if offset < 0 else offset
+        start = len(known) + offset if offset < 0 else offset
+        if start < 0:
+            return Text()
+        if length < 0 and len(known) + length < start:
+            return unknown(f"the substring of {segment.name} has a negative length", line)
         return literal(known[start : start + length] if length >= 0 else known[start:length], line)
 
     def _length(self, segment: Param) -> Text:
@@ -245,13 +314,15 @@ class Expander:
             if variable.why:
                 return unknown(variable.why, segment.line, filled=True)
             return literal(str(len(variable.words)), segment.line)
-        text = self.scope.text(segment.name, segment.line)
+        text = self._value(segment) or self._unset_text(segment)
         if text.known is None:
             return unknown(text.why, segment.line, filled=True)
         return literal(str(len(text.known)), segment.line)
 
     def _indirect(self, segment: Param) -> Text:
         """Return ``${!name}``."""
+        if segment.arg or segment.index:
+            return unknown(f"${{!{segment.name}…}} is not followed", segment.line)
         name = self.scope.text(segment.name, segment.line)
         if name.known is None or not name.known.isidentifier():
             return unknown(name.why or f"{segment.name} names no variable", segment.line)
@@ -266,12 +337,31 @@ class Expander:
         if "$" in expression or "`" in expression:
             expanded = self.argument(expression, Param("", line, quoted=True))
             if expanded.known is None:
-                return unknown(expanded.why, line, filled=True)
+                return self._uncalculated(expression, expanded.why, line)
             expression = expanded.known
         try:
-            return literal(str(evaluate(expression, lambda name: self._operand(name, line))), line)
+            value = evaluate(
+                expression,
+                lambda name: self._operand(name, line),
+                assign=lambda name, number: self._assign(name, literal(str(number), line)),
+            )
         except ArithmeticUnknownError as error:
-            return unknown(str(error), line, filled=True)
+            return self._uncalculated(expression, str(error), line)
+        return literal(str(value), line)
+
+    def _uncalculated(self, expression: str, why: str, line: int) -> Text:
+        """Return that a value is unknown; so is then what the expression would assign."""
+        for name in assigned_names(expression):
+            self._assign(name, unknown(why, line, filled=True))
+        return unknown(why, line, filled=True)
+
+    def _assign(self, name: str, text: Text) -> None:
+        """Give a variable a text, keeping an array's other members."""
+        before = self.scope.find(name)
+        if isinstance(before, Array):
+            self.scope.set(name, Array((text, *before.words[1:]), before.why))
+        else:
+            self.scope.set(name, Scalar(text))
 
     def _operand(self, name: str, line: int) -> str:
         """Return the text of a variable inside arithmetic."""
@@ -297,6 +387,34 @@ def _is_star(segment: Segment) -> bool:
     return isinstance(segment, Param) and (segment.name == "*" or segment.index == "*")
 
 
+def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
+    """Split a text at IFS; finished words go to ``done``, the open one is returned."""
+    if ifs == DEFAULT_IFS:
+        return _split_parts(text, done, current)
+    known = text.known
+    if ifs is None or known is None:
+        return [*(current or []), Part("", text.line, text.why or "IFS is not known")] if text.parts else current
+    fields = split_fields(known, ifs)
+    if not fields:
+        if known and current is not None:
+            done.append(current)
+            return None
+        return current
+    if fields[0][0] and current is not None:
+        done.append(current)
+        current = None
+    for index, (_, field) in enumerate(fields):
+        if index:
+            done.append(current or [])
+            current = []
+        current = [*(current or []), *([Part(field, text.line)] if field else [])]
+    offset, last = fields[-1]
+    if offset + len(last) < len(known):
+        done.append(current or [])
+        return None
+    return current
+
+
 def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
@@ -317,21 +435,3 @@ def _cased(op: str, text: str) -> str:
     """Apply ``^``, ``^^``, ``,`` and ``,,``."""
     change = str.upper if op[0] == "^" else str.lower
     return change(text) if len(op) == 2 else change(text[:1]) + text[1:]
-
-
-def _replaced(op: str, text: str, glob: str, new: str) -> str | None:
-    """Apply ``#``, ``##``, ``%``, ``%%``, ``/`` and ``//``; ``None`` when the pattern is too large to be tried."""
-    if len(text) > MAX_PATTERN_CHARS or glob.count("*") > 2 or len(glob) > 256:
-        return None if glob else text
-    pattern = re.compile(fnmatch.translate(glob).removesuffix(r"\Z").removesuffix(r"\z"), re.DOTALL)
-    if op in ("#", "##"):
-        ends = [end for end in range(len(text) + 1) if pattern.fullmatch(text, 0, end)]
-        return text[(min(ends) if op == "#" else max(ends)) :] if ends else text
-    if op in ("%", "%%"):
-        starts = [start for start in range(len(text) + 1) if pattern.fullmatch(text, start)]
-        return text[: (max(starts) if op == "%" else min(starts))] if starts else text
-    if not glob:
-        return text
-    if op in ("/#", "/%"):
-        return None
-    return pattern.sub(lambda _: new, text, count=1 if op == "/" else 0)

@@ -18,6 +18,7 @@ _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^
 _INTEREST = re.compile(r"[\\'\"`$(){}]")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
+_PREFIXES = {"": "", "#": "length", "!": "indirect"}
 WORD_ENDS = frozenset(" \t\n;&|<>()")
 MAX_DEPTH = 60
 
@@ -78,7 +79,9 @@ class Lexer:
         segments: list[Segment] = []
         line = self.line()
         while self.position < self.end:
-            if quoted:
+            if quoted and self.starts('"'):
+                self.position += 1
+            elif quoted:
                 self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
             elif match := _TEXT_PLAIN.match(self.text, self.position):
                 segments.append(Lit(match.group(), self.line(), quoted=False))
@@ -248,7 +251,7 @@ class Lexer:
         else:
             prefix, name, index = match.group(1), match.group(2), match.group(3) or ""
             rest = self.text[match.end() : close]
-            operator = prefix or next((sign for sign in _OPERATORS if rest.startswith(sign)), rest[:1])
+            operator = _PREFIXES[prefix] or next((sign for sign in _OPERATORS if rest.startswith(sign)), rest[:1])
             argument = rest if prefix else rest[len(operator) :]
             segments.append(Param(name, line, quoted, operator, argument, index))
         self.position = close + 1

@@ -64,7 +64,9 @@ class Parser:
         commands: list[Command] = []
         while True:
             self._skip_separators()
-            if self.lexer.position >= self.lexer.end or self.lexer.starts(")") or self.lexer.starts(";;"):
+            if self.lexer.position >= self.lexer.end or self.lexer.text.startswith(
+                (")", ";;", ";&"), self.lexer.position
+            ):
                 return commands
             keyword = self._keyword()
             if keyword in closers or keyword in _CLOSERS:
@@ -81,7 +83,9 @@ class Parser:
             if self.lexer.starts("\n"):
                 self.lexer.position += 1
                 self._read_bodies()
-            elif self.lexer.starts(";;") or not (self.lexer.starts(";") or self.lexer.starts("&")):
+            elif self.lexer.text.startswith((";;", ";&"), self.lexer.position) or not self.lexer.text.startswith(
+                (";", "&"), self.lexer.position
+            ):
                 return
             else:
                 self.lexer.position += 1
@@ -211,6 +215,7 @@ class Parser:
         word = self.lexer.read_word() or Word([], line)
         self._expect("in")
         branches: list[tuple[list[Word], list[Command]]] = []
+        ends: list[str] = []
         while True:
             self._skip_separators()
             if self.lexer.position >= self.lexer.end or self._keyword() == "esac":
@@ -219,11 +224,9 @@ class Parser:
             if not self.lexer.take(")"):
                 break
             branches.append((patterns, self._list(frozenset({"esac"}))))
-            for sign in (";;&", ";;", ";&"):
-                if self.lexer.take(sign):
-                    break
+            ends.append(next((sign for sign in (";;&", ";;", ";&") if self.lexer.take(sign)), ";;"))
         self._expect("esac")
-        return Case(word, branches, line)
+        return Case(word, branches, line, ends)
 
     def _patterns(self) -> list[Word]:
         """Parse the patterns of one ``case`` branch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, blend, literal, unknown
 
 
@@ -20,6 +21,8 @@ class Scope:
         The submitting user's variables; ``None`` when they are not known, and then a name that nobody set is unknown.
     arguments
         The script's own arguments; ``None`` when they are not known.
+    maybe_set_by
+        A file that the script sources and that was not read: names that nobody set may be set there.
     """
 
     given: Mapping[str, Text]
@@ -27,7 +30,7 @@ class Scope:
     arguments: tuple[Text, ...] | None = None
     variables: dict[str, Variable] = field(default_factory=dict)
     unset: set[str] = field(default_factory=set)
-    local_depth: int = 0
+    maybe_set_by: str = ""
 
     def copy(self) -> Scope:
         """Return a scope that can be changed without changing this one."""
@@ -37,12 +40,13 @@ class Scope:
             self.arguments,
             dict(self.variables),
             set(self.unset),
-            self.local_depth,
+            self.maybe_set_by,
         )
 
     def adopt(self, other: Scope) -> None:
         """Take over the state of another scope."""
         self.variables, self.unset, self.arguments = other.variables, other.unset, other.arguments
+        self.maybe_set_by = other.maybe_set_by
 
     def set(self, name: str, variable: Variable) -> None:
         """Give a variable a value."""
@@ -53,6 +57,11 @@ class Scope:
         """Unset a variable."""
         self.variables.pop(name, None)
         self.unset.add(name)
+
+    def forget(self, name: str) -> None:
+        """Give a name back the meaning that it had before the script set it."""
+        self.variables.pop(name, None)
+        self.unset.discard(name)
 
     def find(self, name: str) -> Variable | None:
         """Return a variable; ``None`` when it is certainly unset or when nothing at all is known of it."""
@@ -68,7 +77,14 @@ class Scope:
 
     def is_certainly_unset(self, name: str) -> bool:
         """Return whether a name that `find` does not know is certainly unset."""
-        return name in self.unset or self.environment is not None
+        return name in self.unset or (self.environment is not None and not self.maybe_set_by)
+
+    def ifs(self) -> str | None:
+        """Return the characters that words are split at, ``None`` when they are not known."""
+        variable = self.variables.get("IFS")
+        if variable is None:
+            return DEFAULT_IFS
+        return variable.text.known if isinstance(variable, Scalar) else None
 
     def text(self, name: str, line: int) -> Text:
         """Return what ``$name`` stands for."""
@@ -81,6 +97,8 @@ class Scope:
             return variable.words[0] if variable.words else Text()
         if self.is_certainly_unset(name):
             return Text()
+        if self.maybe_set_by:
+            return unknown(f"{name} may be set by {self.maybe_set_by}, which opsk has not read", line)
         return unknown(f"{name} is not set in the script, it would come from the environment", line)
 
     def positional(self, number: int, line: int) -> Text:
@@ -104,6 +122,12 @@ def merged(scopes: list[Scope], line: int) -> Scope:
         first.arguments = None
     first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
     return first
+
+
+def differing(one: Scope, other: Scope) -> set[str]:
+    """Return the names that two scopes give different values."""
+    names = {*one.variables, *other.variables}
+    return {name for name in names if key(one.find(name)) != key(other.find(name))}
 
 
 def _blended(values: list[Variable | None], why: str, line: int) -> Variable:

@@ -135,11 +135,12 @@ class If:
 
 @dataclass(slots=True)
 class Case:
-    """``case word in``: patterns with their bodies."""
+    """``case word in``: patterns with their bodies; ``ends`` has the ``;;``, ``;&`` or ``;;&`` behind each."""
 
     word: Word
     branches: list[tuple[list[Word], list[Command]]]
     line: int
+    ends: list[str]
 
 
 @dataclass(slots=True)

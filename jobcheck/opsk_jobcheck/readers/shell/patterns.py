@@ -1,0 +1,89 @@
+"""Does a text match a shell pattern, and what does cutting or replacing by one leave?
+
+A pattern is text in which a backslash takes the meaning from the character behind it; that is how quoted parts come.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_TEXT_CHARS = 4096
+MAX_PATTERN_CHARS = 256
+MAX_STARS = 3
+"""Each star multiplies the work of a hostile pattern."""
+
+_SPECIAL = re.compile(r"([\\*?\[\]!^@+(|)-])")
+_TOKEN = re.compile(r"\\(.)|(\*+)|(\?)|\[([!^]?)(\]?[^\]\\]*)\]|(.)", re.DOTALL)
+_EXTENDED = re.compile(r"[@*+?!]\(")
+
+
+def quoted(text: str) -> str:
+    """Return a pattern that matches exactly ``text``."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def plain(pattern: str) -> str | None:
+    """Return the one text that a pattern matches, ``None`` when it may match several."""
+    found = list(_TOKEN.finditer(pattern))
+    if any(match[1] is None and match[6] is None for match in found):
+        return None
+    return "".join(match[1] or match[6] for match in found)
+
+
+def matches(text: str, pattern: str) -> bool | None:
+    """Return whether a whole text matches; ``None`` when the pattern is one that is not tried."""
+    if (exact := plain(pattern)) is not None and not _EXTENDED.search(pattern):
+        return text == exact
+    compiled = _compiled(text, pattern)
+    return None if compiled is None else compiled.fullmatch(text) is not None
+
+
+def removed(operator: str, text: str, pattern: str) -> str | None:
+    """Return what ``#``, ``##``, ``%`` or ``%%`` leaves of a text; ``None`` when the pattern is not tried."""
+    compiled = _compiled(text, pattern)
+    if compiled is None:
+        return None
+    cuts = range(len(text) + 1)
+    if operator in ("#", "##"):
+        ends = [end for end in cuts if compiled.fullmatch(text, 0, end)]
+        return text[(ends[0] if operator == "#" else ends[-1]) :] if ends else text
+    starts = [start for start in cuts if compiled.fullmatch(text, start)]
+    return text[: (starts[-1] if operator == "%" else starts[0])] if starts else text
+
+
+def replaced(text: str, pattern: str, new: str, *, everywhere: bool) -> str | None:
+    """Return a text with the first, or every, longest match replaced; ``None`` when the pattern is not tried."""
+    if not pattern:
+        return text
+    compiled = _compiled(text, pattern)
+    if compiled is None or compiled.fullmatch(""):
+        return None
+    return compiled.sub(lambda _: new, text, count=0 if everywhere else 1)
+
+
+def _compiled(text: str, pattern: str) -> re.Pattern[str] | None:
+    """Return a pattern as a regular expression, ``None`` when it is too costly or of a kind that is not followed."""
+    if len(text) > MAX_TEXT_CHARS or len(pattern) > MAX_PATTERN_CHARS or _EXTENDED.search(pattern):
+        return None
+    pieces: list[str] = []
+    stars = 0
+    for match in _TOKEN.finditer(pattern):
+        escaped, star, any_one, negated, members, letter = match.groups()
+        if star:
+            stars += 1
+            pieces.append(".*")
+        elif any_one:
+            pieces.append(".")
+        elif members:
+            if "[" in members:
+                return None
+            inside = re.sub(r"([\\\]^&~|])", r"\\\1", members)
+            pieces.append(f"[{'^' if negated else ''}{inside}]")
+        else:
+            pieces.append(re.escape(escaped or letter))
+    if stars > MAX_STARS:
+        return None
+    try:
+        return re.compile("".join(pieces), re.DOTALL)
+    except re.error:
+        return None
