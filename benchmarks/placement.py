@@ -1,7 +1,7 @@
 """How fast are ranks placed? ``python -m benchmarks.placement``: 16,384 ranks on 10,000 nodes of 8 HCAs, three tiers.
 
 Target: under 2 s, with the comparison with Slurm's order in it, for nodes in a row, nodes scattered over all pods, and
-nodes that Slurm would number at random (the worst case: every message crosses the core). Wall time of the best of three.
+nodes that Slurm would number at random (the worst case: messages cross the core). Best wall time of three.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
             best = min(best, time.perf_counter() - start)
         load, default = placed.traffic.max_link_load, placed.default_traffic.max_link_load
         print(
-            f"{label}: {best:.2f} s for {len(placed.ranks)} ranks; busiest cable {load:.3f} s, by default {default:.3f} s"
+            f"{label}: {best:.2f} s for {len(placed.ranks)} ranks; busiest cable {load:.3f} s, default {default:.3f} s"
         )
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
