@@ -10,7 +10,7 @@ from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.fields import read_fields, split_fields
 from opsk_jobcheck.readers.shell.source import expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Lit, Simple
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
@@ -147,7 +147,7 @@ def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
     """``shift``."""
     count = words[1].known if len(words) > 1 else "1"
     if evaluator.scope.arguments is not None:
-        known = count is not None and count.isdigit()
+        known = count is not None and count.isdigit() and is_countable(evaluator.scope.arguments[: int(count)])
         evaluator.scope.arguments = evaluator.scope.arguments[int(count or 1) :] if known else None
     return bool(command)
 

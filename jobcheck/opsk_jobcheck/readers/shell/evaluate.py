@@ -33,7 +33,18 @@ from opsk_jobcheck.readers.shell.syntax import (
     Test,
     Word,
 )
-from opsk_jobcheck.readers.shell.values import Array, Invocation, Run, Scalar, Text, Variable, join, literal, unknown
+from opsk_jobcheck.readers.shell.values import (
+    Array,
+    Invocation,
+    Run,
+    Scalar,
+    Text,
+    Variable,
+    is_countable,
+    join,
+    literal,
+    unknown,
+)
 
 MAX_INVOCATIONS = 5000
 MAX_DEPTH = 24
@@ -408,7 +419,7 @@ class Evaluator:
             words = tuple(expander.words(assignment.words))
             self.scope.set(name, self._array(name, words, append=assignment.append))
         elif assignment.index:
-            self.scope.set(name, Array((), f"single members of {name} are set, which is not followed"))
+            self.scope.set(name, self._with_member(assignment, before))
         elif isinstance(before, Array) and not assignment.append:
             text = expander.text(assignment.value)
             self.scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
@@ -418,6 +429,16 @@ class Evaluator:
             )
         else:
             self.scope.set(name, Scalar(expander.text(assignment.value)))
+
+    def _with_member(self, assignment: Assignment, before: Variable | None) -> Array:
+        """Return the array after ``name[index]=value``; only members in a row are followed."""
+        text = self.expander().text(assignment.value)
+        index = self.expander().calculated(assignment.index, assignment.line).known
+        words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
+        is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
+        if index is None or not is_known or not 0 <= int(index) <= len(words):
+            return Array((), f"single members of {assignment.name} are set, which is not followed")
+        return Array((*words[: int(index)], text, *words[int(index) + 1 :]))
 
     def _array(self, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
         """Return the array of ``name=(...)`` or ``name+=(...)``."""

@@ -18,6 +18,8 @@ from opsk_jobcheck.readers.shell.values import (
     Part,
     Scalar,
     Text,
+    Variable,
+    is_countable,
     join,
     literal,
     unknown,
@@ -108,21 +110,23 @@ class Expander:
         """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
         if segment.name in _SINGLE and not segment.op:
             if self.scope.arguments is None:
-                return [unknown("the script's arguments are not known here", segment.line)]
+                return [_some("the script's arguments are not known here", segment.line)]
             return list(self.scope.arguments)
-        if segment.index not in ("@", "*") or segment.op in ("length", "indirect"):
+        if segment.index not in ("@", "*") or segment.op == "length":
             return None
         variable = self.scope.find(segment.name)
+        if segment.op == "indirect":
+            return self._indices(segment, variable)
         if isinstance(variable, Array) and not variable.why:
             members = list(variable.words)
         elif isinstance(variable, Array):
-            return [unknown(variable.why, segment.line)]
+            return [_some(variable.why, segment.line)]
         elif isinstance(variable, Scalar):
             members = [variable.text]
         elif self.scope.is_certainly_unset(segment.name):
             members = []
         else:
-            return [self.scope.text(segment.name, segment.line)]
+            return [_some(self.scope.text(segment.name, segment.line).why, segment.line)]
         if not segment.op or (members and segment.op in (":-", "-")):
             return members
         if segment.op in _EACH_MEMBER:
@@ -131,15 +135,21 @@ class Expander:
             return self._slice(segment, members)
         if segment.op in (":+", "+", ":-", "-") and len(members) < 2:
             return [self._operated(segment, members[0] if members else None)]
-        return [unknown(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
+        return [_some(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
+
+    def _indices(self, segment: Param, variable: Variable | None) -> list[Text]:
+        """Return the members of ``${!a[@]}``."""
+        if isinstance(variable, Array) and not variable.why and is_countable(variable.words):
+            return [literal(str(index), segment.line) for index in range(len(variable.words))]
+        return [_some(f"the indices of {segment.name} are not known", segment.line)]
 
     def _slice(self, segment: Param, members: list[Text]) -> list[Text]:
         """Return the members of ``${a[@]:offset:length}``."""
         first, _, second = segment.arg.partition(":")
         offset = self._number(first, segment.line)
         length = self._number(second, segment.line) if second else len(members)
-        if offset is None or length is None or length < 0:
-            return [unknown(f"the slice of {segment.name} is not known", segment.line)]
+        if offset is None or length is None or length < 0 or not is_countable(members):
+            return [_some(f"the slice of {segment.name} is not known", segment.line)]
         start = len(members) + offset if offset < 0 else offset
         return members[start : start + length] if start >= 0 else []
 
@@ -165,12 +175,14 @@ class Expander:
             number = int(name[:6])
             if self.scope.arguments is None or number == 0:
                 return None if segment.op and number else self.scope.positional(number, line)
+            if not is_countable(self.scope.arguments[:number]):
+                return self.scope.positional(number, line)
             return self.scope.arguments[number - 1] if number <= len(self.scope.arguments) else None
         if name == "#":
             known = self.scope.arguments
             return (
-                unknown("the number of arguments is not known", line)
-                if known is None
+                unknown("the number of arguments is not known", line, filled=True)
+                if known is None or not is_countable(known)
                 else literal(str(len(known)), line)
             )
         if name in ("?", "$", "!", "-", "@", "*"):
@@ -187,6 +199,8 @@ class Expander:
         index = self._number(segment.index or "0", segment.line)
         if index is None:
             return unknown(f"index {segment.index[:40]} of {segment.name} is not known", segment.line)
+        if not is_countable(array.words if index < 0 else array.words[: index + 1]):
+            return unknown(f"the number of members of {segment.name} is not known", segment.line)
         return array.words[index] if -len(array.words) <= index < len(array.words) else None
 
     def _operated(self, segment: Param, value: Text | None) -> Text:
@@ -311,8 +325,9 @@ class Expander:
         """Return ``${#name}`` or ``${#name[@]}``."""
         variable = self.scope.find(segment.name)
         if segment.index in ("@", "*") and isinstance(variable, Array):
-            if variable.why:
-                return unknown(variable.why, segment.line, filled=True)
+            if variable.why or not is_countable(variable.words):
+                why = variable.why or f"the number of members of {segment.name} is not known"
+                return unknown(why, segment.line, filled=True)
             return literal(str(len(variable.words)), segment.line)
         text = self._value(segment) or self._unset_text(segment)
         if text.known is None:
@@ -376,6 +391,11 @@ class Expander:
         return None if known is None else int(known)
 
 
+def _some(why: str, line: int) -> Text:
+    """Return what may be any number of unknown words."""
+    return Text((Part("", line, why or "not known", many=True),))
+
+
 def _brief(command: str) -> str:
     """Return a command short enough for a reason."""
     one_line = " ".join(command.split())
@@ -393,7 +413,8 @@ def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list
         return _split_parts(text, done, current)
     known = text.known
     if ifs is None or known is None:
-        return [*(current or []), Part("", text.line, text.why or "IFS is not known")] if text.parts else current
+        why = text.why or "IFS is not known"
+        return [*(current or []), Part("", text.line, why, many=True)] if text.parts else current
     fields = split_fields(known, ifs)
     if not fields:
         if known and current is not None:
@@ -419,7 +440,7 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
         if part.why:
-            current = [*(current or []), part]
+            current = [*(current or []), replace(part, many=True)]
             continue
         pieces = _BLANKS.split(part.text)
         for index, piece in enumerate(pieces):

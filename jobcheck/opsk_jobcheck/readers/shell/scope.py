@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, blend, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, blend, is_countable, literal, unknown
 
 
 @dataclass(slots=True)
@@ -94,6 +94,8 @@ class Scope:
         if isinstance(variable, Array):
             if variable.why:
                 return unknown(variable.why, line)
+            if not is_countable(variable.words[:1]):
+                return unknown(variable.words[0].why, line)
             return variable.words[0] if variable.words else Text()
         if self.is_certainly_unset(name):
             return Text()
@@ -107,6 +109,8 @@ class Scope:
             return unknown("$0 is known only when the job runs", line, filled=True)
         if self.arguments is None:
             return unknown(f"${number} is an argument of the script, not known here", line)
+        if not is_countable(self.arguments[:number]):
+            return unknown(f"${number} comes after words whose number is not known", line)
         return self.arguments[number - 1] if number <= len(self.arguments) else Text()
 
 

@@ -16,13 +16,15 @@ MAX_ARRAY_WORDS = 4096
 class Part:
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
-    ``filled`` tells of an unknown piece that it is certainly not the empty string.
+    ``filled`` tells of an unknown piece that it is certainly not the empty string; ``many`` that it may be several
+    words, or none.
     """
 
     text: str = ""
     line: int = 0
     why: str = ""
     filled: bool = False
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,11 @@ class Run:
     files: dict[str, Text]
     sourced: tuple[str, ...] = ()
     problems: tuple[tuple[int, str], ...] = field(default=())
+
+
+def is_countable(words: Iterable[Text]) -> bool:
+    """Return whether a row of words is certainly as long as it looks."""
+    return not any(part.many for word in words for part in word.parts)
 
 
 def literal(text: str, line: int) -> Text:
