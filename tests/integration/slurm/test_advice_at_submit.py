@@ -20,7 +20,7 @@ from statistics import median
 import pytest
 
 from opsk.config import load_site
-from opsk.lab.parts import known_parts
+from opsk.lab.parts import ADVISOR, known_parts
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
@@ -136,7 +136,7 @@ class AdvisedLab:
     def _advisor_pids(self) -> list[int]:
         if self.advisor is not None:
             return [self.advisor.pid] if self.advisor.poll() is None else []
-        (daemon,) = (each for each in self.record.daemons if each.name == "advisor")
+        (daemon,) = (each for each in self.record.daemons if each.name == ADVISOR)
         pid = daemon.process.pid if daemon.process else 0
         return [pid] if pid and Path(f"/proc/{pid}").exists() else []
 
@@ -154,13 +154,13 @@ def answers(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def module_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdvisedLab]:
     """A lab of two nodes with hooks and advisor; scripts find a torchrun that does nothing."""
-    assert "advice" in known_parts(), "opsk is installed without its lab part: pip install -e . again"
+    assert ADVISOR in known_parts(), "opsk is installed without its lab part: pip install -e . again"
     path = tmp_path_factory.mktemp("advised")
     work = path / "work"
     (work / "bin").mkdir(parents=True)
     (work / "bin" / "torchrun").write_text("#!/bin/sh\nexit 0\n")
     (work / "bin" / "torchrun").chmod(0o755)
-    record, _ = up(path / "lab", shape=LabShape(nodes=2), parts=("advice",), progress=lambda _: None)
+    record, _ = up(path / "lab", shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
     environ = {
         "PATH": f"{work / 'bin'}:{os.environ['PATH']}",
         "HOME": str(work),
