@@ -35,8 +35,18 @@ test: setup check  ## make check, then every test
 demo: setup  ## start a lab cluster, submit the examples, show the advice
 	@$(BIN)/python examples/demo.py
 
+golden: $(VENV)/.ready  ## accept what the golden tests print now, to be read in review
+	@OPSK_GOLDEN=write $(BIN)/python -m pytest -q tests || true
+
+docs: $(VENV)/.ready  ## write the generated pages and pictures again
+	@$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails
+	@for bench in costmodel_rows placement fabric_read exporter_scrape advice; do \
+	  echo "== $$bench"; $(BIN)/python -m benchmarks.$$bench; done
+
 lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system setup check fix test demo lock
+.PHONY: help system setup check fix test demo golden docs bench lock

@@ -32,6 +32,7 @@ def document(advice: Advice) -> dict[str, Any]:
         "workload": {
             "framework": workload.framework,
             "launcher": workload.launcher,
+            "job_name": workload.job_name,
             "is_training": workload.is_training,
             "model": workload.model,
             "plan": workload.plan,

@@ -43,7 +43,7 @@ def _headline(advice: Advice) -> str:
     """Name the job: model, GPUs, plan."""
     model, plan = advice.workload.model, advice.workload.plan
     complete_plan = advice.completion.plan
-    parts = [model.name or advice.workload.framework or "training job"]
+    parts = [model.name or advice.workload.job_name or advice.workload.framework or "training job"]
     gpus = plan.gpus or (complete_plan.gpus if complete_plan else None)
     if gpus:
         kind = advice.cluster.node.gpu.name.split("-")[0].upper() if advice.cluster else "GPU"

@@ -51,6 +51,8 @@ class Workload:
     ----------
     framework
         ``megatron-lm``, ``megatron-deepspeed``, ...; ``None`` when no training framework was recognised.
+    job_name
+        What the script calls the job (``--job-name``); ``None`` when it does not.
     launcher
         How ranks are started, in words (``srun + torchrun``); ``None`` when it cannot be told.
     is_training
@@ -70,6 +72,7 @@ class Workload:
     """
 
     framework: str | None
+    job_name: str | None = None
     launcher: str | None = None
     is_training: bool = True
     opted_out: bool = False

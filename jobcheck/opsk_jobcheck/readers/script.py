@@ -51,7 +51,8 @@ def read_script(
     if source is None:
         return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
     statements = read_opsk_lines(source, file=file)
-    resources = merge(read_directives(source, file=file), request)
+    directives = read_directives(source, file=file)
+    resources = merge(directives, request)
     arguments = tuple(literal(word, 0) for word in request.arguments) if request and request.arguments else None
     result = run(
         source,
@@ -65,7 +66,8 @@ def read_script(
         *((problem,) if problem else ()),
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
     )
-    return apply_statements(_with_problems(workload, extra), statements)
+    named = replace(workload, job_name=directives.job_name)
+    return apply_statements(_with_problems(named, extra), statements)
 
 
 def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:

@@ -1,0 +1,105 @@
+"""``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk says to each.
+
+Where the lab's programs are missing and may not be installed, the same scripts are read with ``opsk check`` against a
+fabric that was recorded from the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parent
+ROOT = EXAMPLES.parent
+LAB = ROOT / ".lab"
+OPSK = (sys.executable, "-m", "opsk")
+SCRIPTS = (
+    ("llama3-8b-megatron.sbatch", "a job that fits", ()),
+    ("llama3-70b-megatron.sbatch", "a job that would run out of memory, and the ways out", ()),
+    ("site-launcher.sbatch", "a job whose settings nobody can tell at submit", ("13b",)),
+    ("hello.sbatch", "no training job: opsk keeps quiet", ()),
+)
+
+
+def main() -> int:
+    """Run the demo; the exit status is 0 when every script was answered."""
+    listing = subprocess.run(
+        [ROOT / "deploy" / "install-system-packages", "--list"], capture_output=True, text=True, check=False
+    )
+    missing = listing.stdout.split()
+    return without_lab(missing) if missing else with_lab()
+
+
+def with_lab() -> int:
+    """Start the lab, submit, show, and take it down again whatever happened."""
+    title("A cluster in a box: real munge, MariaDB, slurmdbd, slurmctld, 16 slurmd, and an InfiniBand subnet")
+    if call("opsk", "lab", "up", "--dir", str(LAB)) != 0:
+        call("opsk", "lab", "down", "--dir", str(LAB))
+        return 1
+    try:
+        environment = os.environ | lab_environment()
+        jobs = LAB / "jobs"
+        jobs.mkdir(exist_ok=True)
+        failed = 0
+        for name, what, arguments in SCRIPTS:
+            title(what)
+            command = ["sbatch", str(EXAMPLES / name), *arguments]
+            print(f"$ sbatch {' '.join((f'examples/{name}', *arguments))}", flush=True)
+            failed += bool(subprocess.run(command, env=environment, cwd=jobs, check=False).returncode)
+        title("What stays in the jobs' records, as `opsk top --once` shows it")
+        failed += bool(subprocess.run([*OPSK, "top", "--once"], env=environment, check=False).returncode)
+    finally:
+        title("Everything is taken down again")
+        call("opsk", "lab", "down", "--dir", str(LAB))
+    print(
+        '\nTo look around yourself: .venv/bin/opsk lab up; eval "$(.venv/bin/opsk lab env)"; sinfo; sbatch examples/…'
+    )
+    return int(bool(failed))
+
+
+def without_lab(missing: list[str]) -> int:
+    """Read the same scripts against the recorded fabric."""
+    print(
+        f"demo: {', '.join(missing)} not here and not to be installed: showing `opsk check` on the same scripts "
+        "against the fabric recorded from the lab"
+    )
+    recorded = EXAMPLES / "lab"
+    failed = 0
+    for name, what, arguments in SCRIPTS:
+        title(what)
+        words = [
+            "check",
+            "--cluster",
+            str(recorded / "cluster.toml"),
+            "--fabric",
+            str(recorded / "fabric.ibnetdiscover"),
+        ]
+        print(f"$ opsk check {' '.join((f'examples/{name}', *arguments))}", flush=True)
+        status = subprocess.run([*OPSK, *words, str(EXAMPLES / name), *arguments], check=False).returncode
+        failed += status not in (0, 1)
+    return int(bool(failed))
+
+
+def lab_environment() -> dict[str, str]:
+    """Return the variables that point Slurm's commands and opsk at the lab."""
+    shown = subprocess.run([*OPSK, "lab", "env", "--dir", str(LAB)], capture_output=True, text=True, check=True).stdout
+    script = f"{shown}\nenv -0"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
+
+
+def call(program: str, *words: str) -> int:
+    """Run an opsk command, showing what is run."""
+    print(f"$ {' '.join((program, *(word.removeprefix(f'{ROOT}/') for word in words)))}", flush=True)
+    return subprocess.run([*OPSK, *words], check=False).returncode
+
+
+def title(text: str) -> None:
+    """Print a heading."""
+    print(f"\n── {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
