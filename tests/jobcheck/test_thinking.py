@@ -1,0 +1,98 @@
+"""Does the real analysis answer a script, and does it keep its hands off what the script names?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsk.config import SiteConfig
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
+
+LAUNCH = (
+    "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n"
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 "
+    "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --micro-batch-size 1 --global-batch-size 128 "
+    "--seq-length 2048 --max-position-embeddings 2048 --use-distributed-optimizer\n"
+)
+
+
+@pytest.fixture(scope="module")
+def thinker() -> SiteThinker:
+    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+
+
+def thought(text: str, **fields: object) -> Thought:
+    return Thought(text=text, file="train.sh", request=SlurmRequest(nodes=2, gpus_per_node=8), files={}, **fields)  # type: ignore[arg-type]
+
+
+def test_a_training_script_gets_lines_and_a_record(thinker: SiteThinker) -> None:
+    advised = thinker.think(thought(LAUNCH))
+    assert advised.verdict == "fits"
+    assert len(advised.lines) > 2
+    assert len(advised.short_lines) == 2
+    assert advised.comment.startswith("opsk:v1 verdict=fits")
+
+
+def test_the_quick_verdict_is_the_same_verdict(thinker: SiteThinker) -> None:
+    full, quick = thinker.think(thought(LAUNCH)), thinker.think(thought(LAUNCH, quick=True))
+    assert (full.verdict, full.comment) == (quick.verdict, quick.comment)
+
+
+def test_other_scripts_are_met_with_silence(thinker: SiteThinker) -> None:
+    assert thinker.think(thought("#!/bin/bash\nhostname\n")) == Advised(silent=True)
+    assert thinker.think(thought(LAUNCH + "#OPSK off\n")) == Advised(silent=True)
+
+
+OPEN_NOTHING = """
+import sys
+from opsk.config import SiteConfig
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.thinking import SiteThinker, Thought
+thinker = SiteThinker(SiteConfig(cluster="superpod-h100"))
+opened = []
+sys.addaudithook(lambda event, found: opened.append(str(found[0])) if event == "open" else None)
+text = open(sys.argv[1]).read()
+for may_want in (True, False):
+    thinker.think(Thought(text=text, file="s", request=SlurmRequest(), files={}, may_want=may_want))
+print("\\n".join(opened))
+"""
+
+
+def test_no_path_that_a_script_names_is_opened(tmp_path: Path) -> None:
+    """Every way of naming a file that we know, and Python's own record of what is opened."""
+    named = [f"{tmp_path}/named-{number}" for number in range(8)]
+    for path in named:
+        Path(path).write_text('{"hidden_size": 4096, "num_hidden_layers": 32}')
+    script = tmp_path / "script"
+    script.write_text(
+        LAUNCH.rstrip() + f" --tokenizer-model {named[0]} --load {named[1]} --config-file {named[2]}\n"
+        f"source {named[3]}\n. {named[4]}\nX=$(cat {named[5]})\nCONFIG={named[6]}\n"
+        f"deepspeed train.py --model_name_or_path {named[6]} --deepspeed {named[7]}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", OPEN_NOTHING, str(script)], capture_output=True, text=True, check=True)
+    opened = done.stdout.splitlines()
+    assert str(script) in opened
+    assert [path for path in opened if "named-" in path] == []
+
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
+
+
+@given(words, st.lists(words, max_size=3), st.dictionaries(words, words, max_size=3))
+def test_a_thought_survives_the_way_to_its_worker(text: str, arguments: list[str], files: dict[str, str]) -> None:
+    asked = Thought(
+        text=text, file="s", request=SlurmRequest(arguments=tuple(arguments), environment=files), files=files
+    )
+    assert Thought.unpacked(asked.packed()) == asked
+
+
+@given(st.lists(words, max_size=3), words)
+def test_advice_survives_the_way_from_its_worker(lines: list[str], comment: str) -> None:
+    advised = Advised(verdict="fits", lines=tuple(lines), comment=comment)
+    assert Advised.unpacked(advised.packed()) == advised
