@@ -6,16 +6,45 @@ from pathlib import Path
 
 import click
 
-from opsk.config import load_site
+from opsk.config import SiteConfig, load_site
+from opsk.errors import InputError
+from opsk_jobcheck.hooks import HOOKS, SETTINGS, install_hooks
 from opsk_jobcheck.service import serve
 
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="Site configuration instead of /etc/opsk/opsk.toml.")
-def advisor(config: Path | None) -> None:
+@click.option(
+    "--install-hooks",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Write the submit hooks and their settings beside the slurm.conf in this directory, and end.",
+)
+def advisor(config: Path | None, directory: Path | None) -> None:
     """Run the advisor that answers the submit hooks, until it is told to stop.
 
     SIGHUP reads the configuration again and opens the audit log anew; SIGTERM and SIGINT end it.
     Exit status: 0 it was told to stop; 2 the configuration cannot be used; 3 another advisor answers on the socket.
     """
-    serve(load_site(config), load=lambda: load_site(config))
+    site = load_site(config)
+    if directory is None:
+        serve(site, load=lambda: load_site(config))
+        return
+    _install(directory, site)
+
+
+def _install(directory: Path, site: SiteConfig) -> None:
+    """Install the hooks and say what is left to do; a site's own scripts are not overwritten."""
+    for name in HOOKS:
+        present = directory / name
+        if present.exists() and "of opsk:" not in present.read_text(encoding="utf-8", errors="replace")[:200]:
+            raise InputError(
+                f"{present}: a script of this site's own is there",
+                hint=f"install into another directory and load {name} from yours, as its head says",
+            )
+    try:
+        install_hooks(directory, site)
+    except OSError as error:
+        raise InputError(f"{directory}: {error.strerror}", hint="name the directory of slurm.conf") from error
+    click.echo(f"installed in {directory}: {', '.join((*HOOKS, SETTINGS))}")
+    click.echo("in slurm.conf: JobSubmitPlugins=lua and CliFilterPlugins=lua; then restart slurmctld")

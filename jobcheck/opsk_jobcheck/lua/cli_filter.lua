@@ -7,7 +7,8 @@
 -- Silent under --quiet, inside running jobs (SLURM_JOB_ID is set), with OPSK_ADVICE=off, and for scripts with #OPSK off.
 --
 -- Install: beside slurm.conf on the login nodes, with CliFilterPlugins=cli_filter/lua (configless Slurm sends it along).
--- Settings: opsk-hooks.conf beside this file or in /etc/opsk, lines of name = value (`opsk_jobcheck.hooks` writes it).
+-- Settings: opsk-hooks.conf beside this file or in /etc/opsk, lines of name = value.
+-- `opsk advisor --install-hooks DIRECTORY` writes both hooks and the settings of this site.
 -- Beside a script of your own:  local ok, opsk = pcall(function()
 --                                 return assert(loadfile("/etc/slurm/opsk_cli_filter.lua"))("library") end)
 -- and in your slurm_cli_pre_submit:  if ok then opsk.pre_submit(options, offset) end

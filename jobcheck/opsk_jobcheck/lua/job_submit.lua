@@ -7,7 +7,8 @@
 --
 -- Install: beside slurm.conf, with JobSubmitPlugins=lua. Copy it under another name and rename it, after luac -p:
 -- slurmctld does not start with a broken one, and reloads it only when its time stamp is newer.
--- Settings: opsk-hooks.conf beside this file or in /etc/opsk, lines of name = value (`opsk_jobcheck.hooks` writes it).
+-- Settings: opsk-hooks.conf beside this file or in /etc/opsk, lines of name = value.
+-- `opsk advisor --install-hooks DIRECTORY` writes both hooks and the settings of this site.
 -- Beside a script of your own:  local ok, opsk = pcall(function()
 --                                 return assert(loadfile("/etc/slurm/opsk_job_submit.lua"))("library") end)
 -- and at the end of your slurm_job_submit:  if ok then opsk.submit(job_desc, part_list, submit_uid) end

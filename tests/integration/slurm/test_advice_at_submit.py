@@ -286,6 +286,16 @@ def test_a_step_inside_a_job_is_silent(advised: AdvisedLab) -> None:
     assert submitted.advice == []
 
 
+def test_what_salloc_starts_dies_of_a_broken_pipe_as_ever(advised: AdvisedLab) -> None:
+    """lua-socket ignores SIGPIPE in salloc itself; the user's command must not inherit that."""
+    script = SCRIPTS["fits"] + "grep SigIgn /proc/self/status\n"
+    path = advised.script(script)
+    submitted = advised.run("salloc", "--nodes=2", "--gpus-per-node=8", "bash", path)
+    assert submitted.advice
+    ignored = int(re.findall(r"SigIgn:\s*([0-9a-f]+)", submitted.stdout)[0], 16)
+    assert not ignored >> (signal.SIGPIPE - 1) & 1
+
+
 def test_a_fifo_as_a_script_reaches_slurm_whole(advised: AdvisedLab) -> None:
     """``sbatch <(make-script)``: what the hook reads, Slurm would miss."""
     submitted = advised.run("bash", "-c", 'sbatch <(cat "$1")', "shell", advised.script("fits"))
