@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from opsk_jobcheck.readers.shell.values import Text, literal
+from opsk_jobcheck.readers.shell.values import Part, Text, literal, unknown
 
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*")
 _OVERRIDE = re.compile(r"\+{0,2}([a-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+)=")
@@ -15,11 +15,15 @@ NO_VALUE = Text()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One flag with its value; ``line`` is where the value was written, or the flag when it takes none."""
+    """One flag with its value; ``line`` is where the value was written, or the flag when it takes none.
+
+    ``certain`` is False for a flag of which it is not known whether it is passed; its value is then unknown.
+    """
 
     flag: str
     value: Text
     line: int
+    certain: bool = True
 
     @property
     def shown(self) -> str:
@@ -61,7 +65,20 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=value.line or word.line)
         elif word.known is None and not head:
             opaque.append(word)
+            for part in word.parts:
+                _doubt(part, flags, overrides)
     return Arguments(flags=flags, overrides=overrides, opaque=tuple(opaque))
+
+
+def _doubt(part: Part, flags: dict[str, Argument], overrides: dict[str, Argument]) -> None:
+    """Make unknown what an unknown part of the command may set."""
+    value = unknown(part.why, part.line)
+    for mention in part.mentions:
+        if match := _FLAG.match(mention):
+            name = "--" + match.group().lstrip("-").replace("_", "-")
+            flags[name] = Argument(flag=name, value=value, line=part.line, certain=False)
+        elif match := _OVERRIDE.match(mention):
+            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=part.line, certain=False)
 
 
 def after(text: Text, count: int) -> Text:

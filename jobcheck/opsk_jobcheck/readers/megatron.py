@@ -110,7 +110,7 @@ def _recognised(arguments: Arguments) -> tuple[str, int]:
     own = len(_OWN_FLAGS & arguments.flags.keys())
     if own < MIN_OWN_FLAGS:
         return "", 0
-    is_deepspeed = any(flag in arguments.flags for flag in _DEEPSPEED_FLAGS)
+    is_deepspeed = any(flag in arguments.flags and arguments.flags[flag].certain for flag in _DEEPSPEED_FLAGS)
     return (DEEPSPEED if is_deepspeed else LM), own
 
 
@@ -126,7 +126,10 @@ def _flag(argument: Argument, findings: Findings) -> None:
             findings.cannot_tell(NUMBERS[name], f"{name} has no value", argument.line)
     elif name in CONSTANTS:
         for field, value in CONSTANTS[name].items():
-            if field.startswith("option."):
+            if not argument.certain:
+                if not field.startswith("option."):
+                    findings.cannot_tell(field, argument.value.why, argument.line)
+            elif field.startswith("option."):
                 findings.options[field.removeprefix("option.")] = str(value)
             elif field != "plan.precision" or findings.get("plan.precision") != "fp8":
                 findings.state(field, value, argument.line, argument.flag)

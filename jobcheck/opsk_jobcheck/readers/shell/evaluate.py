@@ -337,7 +337,13 @@ class Evaluator:
         if name in self.functions:
             return self._call(self.functions[name], words)
         self.write_files(words, command)
+        outer = self.scope
+        if command.assignments:
+            self.scope = outer.copy()
+            for assignment in command.assignments:
+                self.assign(assignment)
         self.record(words, command.line)
+        self.scope = outer
         return None
 
     def record(self, words: list[Text], line: int) -> None:
@@ -460,6 +466,7 @@ class Evaluator:
         expander = self.expander()
         body = next((entry.body for entry in command.redirects if entry.body is not None), None)
         targets = [entry.target for entry in command.redirects if entry.op in (">", ">|", ">>")]
+        adds = any(entry.op == ">>" for entry in command.redirects) or any(word.known == "-a" for word in words[1:2])
         name = (words[0].known or "") if words else ""
         if body is None and name not in ("echo", "printf"):
             return
@@ -468,7 +475,8 @@ class Evaluator:
         if name == "tee":
             paths += words[1:]
         for path in paths:
-            self.written[path.key] = text
+            before = self.written.get(path.key) if adds else None
+            self.written[path.key] = join((before, text)) if before is not None else text
 
 
 def _spoken(words: list[Text]) -> Text:

@@ -74,7 +74,7 @@ class Expander:
         """Expand one word to the words it becomes."""
         done: list[list[Part]] = []
         current: list[Part] | None = None
-        vanishes = False
+        vanishes, stays = False, False
         waiting = word.segments[::-1]
         while waiting:
             segment = waiting.pop()
@@ -95,6 +95,7 @@ class Expander:
                 continue
             pieces = members if members is not None else [self._single(segment)]
             if segment.quoted:
+                stays = True
                 current = [*(current or []), *self._whole(segment).parts]
                 continue
             for index, piece in enumerate(pieces):
@@ -102,7 +103,7 @@ class Expander:
                     done.append(current)
                     current = None
                 current = _split_by(self.scope.ifs(), piece, done, current)
-        if current is not None and (current or done or not vanishes):
+        if current is not None and (current or done or stays or not vanishes):
             done.append(current)
         return [join([Text(tuple(parts))]) for parts in done]
 

@@ -16,6 +16,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = re.compile(r"[0-9@*#?$!\-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
 _INTEREST = re.compile(r"[\\'\"`$(){}]")
+_INTEREST_AND_BODIES = re.compile(r"[\\'\"`$(){}]|(?<!<)<<(-?)[ \t]*[\"'\\]?([A-Za-z_]\w*)[\"']?(?=[^\n]*\n)")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
 _PREFIXES = {"": "", "#": "length", "!": "indirect"}
@@ -98,8 +99,10 @@ class Lexer:
             self._quoted_piece(segments, _BODY_PLAIN, escapes="$`\\")
         return Word(segments, line)
 
-    def matching(self, start: int, opening: str, closing: str) -> int:
+    def matching(self, start: int, opening: str, closing: str, *, in_quotes: bool = False) -> int:
         """Return the offset of the bracket that closes one opened before ``start``; the end of text without one.
+
+        ``in_quotes`` tells that double quotes stand around all of it, in which a single quote is a letter.
 
         Raises
         ------
@@ -108,15 +111,17 @@ class Lexer:
         """
         depth, position = 1, start
         quote = ""
-        for match in _INTEREST.finditer(self.text, start):
+        for match in (_INTEREST_AND_BODIES if opening == "(" else _INTEREST).finditer(self.text, start):
             if match.start() < position:
                 continue
             sign, position = match.group(), match.start() + 1
-            if quote == "'":
+            if sign[0] == "<":
+                position = self._behind_body(match, "" if quote else match.group(2))
+            elif quote == "'":
                 quote = "" if sign == "'" else quote
             elif sign == "\\":
                 position += 1
-            elif sign == '"' or (sign == "'" and not quote):
+            elif sign == '"' or (sign == "'" and not quote and not in_quotes):
                 quote = "" if quote == sign else sign
             elif sign in (opening, closing) and not quote:
                 depth += 1 if sign == opening else -1
@@ -127,6 +132,16 @@ class Lexer:
                     return position - 1
         self.source.spend(self.end - start)
         return self.end
+
+    def _behind_body(self, match: re.Match[str], end_word: str) -> int:
+        """Return the offset behind a here-document inside ``$(...)``, whose body may hold any quote or bracket."""
+        start = self.text.find("\n", match.end())
+        if not end_word or start < 0:
+            return match.end()
+        tabs = "\\t*" if match.group(1) else ""
+        body_end = re.compile(f"\\n{tabs}{re.escape(end_word)}(?=[\\n)]|\\Z)").search(self.text, start)
+        self.source.spend((body_end.end() if body_end else self.end) - start)
+        return body_end.end() if body_end else match.end()
 
     def _read_segment(self, segments: list[Segment], sign: str) -> None:
         """Read one segment of an unquoted word."""
@@ -241,7 +256,7 @@ class Lexer:
     def _braced(self, segments: list[Segment], line: int, *, quoted: bool) -> None:
         """Read ``${...}``."""
         start = self.position + 2
-        close = self.matching(start, "{", "}")
+        close = self.matching(start, "{", "}", in_quotes=quoted)
         inside = self.text[start:close]
         match = _BRACED.match(self.text, start, close)
         if inside in ("#", "!", "@", "*", "?", "$", "-"):

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, blend, is_countable, literal, unknown
+from opsk_jobcheck.readers.shell.values import (
+    Array,
+    Part,
+    Scalar,
+    Text,
+    Variable,
+    blend,
+    is_countable,
+    literal,
+    mentioned,
+    unknown,
+)
 
 
 @dataclass(slots=True)
@@ -144,10 +155,12 @@ def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
         common = 0
         while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
             common += 1
-        return Array((*rows[0][:common], unknown(why, line)))
+        rest = mentioned(part for row in rows for word in row[common:] for part in word.parts)
+        return Array((*rows[0][:common], Text((Part("", line, why, many=True, mentions=rest),))))
     texts = [value.text for value in values if isinstance(value, Scalar)]
     if len(texts) < len(values):
-        return Scalar(unknown(why, line))
+        mentions = mentioned(part for text in texts for part in text.parts)
+        return Scalar(Text((Part("", line, why, mentions=mentions),)))
     common_text = texts[0]
     for text in texts[1:]:
         common_text = blend(common_text, text, why, line)

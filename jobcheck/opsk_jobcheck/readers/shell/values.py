@@ -10,6 +10,7 @@ MAX_VALUE_CHARS = 1 << 16
 """A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""
 MAX_VALUE_PARTS = 4096
 MAX_ARRAY_WORDS = 4096
+MAX_MENTIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Part:
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
     ``filled`` tells of an unknown piece that it is certainly not the empty string; ``many`` that it may be several
-    words, or none.
+    words, or none; ``mentions`` are the flags and overrides that it may hold.
     """
 
     text: str = ""
@@ -25,6 +26,7 @@ class Part:
     why: str = ""
     filled: bool = False
     many: bool = False
+    mentions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +155,14 @@ def blend(one: Text, other: Text, why: str, line: int) -> Text:
         return one
     head = _shared(list(one.parts), list(other.parts), from_end=False)
     tail = _shared(_without(one.parts, head), _without(other.parts, head), from_end=True)
-    middle = Part("", line, why)
+    middle = Part("", line, why, mentions=mentioned((*_without(one.parts, head), *_without(other.parts, head))))
     return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
+
+
+def mentioned(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Return the words of some parts that look like flags or overrides, and what unknown ones among them may hold."""
+    words = {word for part in parts for word in (*part.mentions, *part.text.split())}
+    return tuple(sorted(word for word in words if word.startswith("-") or "=" in word))[:MAX_MENTIONS]
 
 
 def _shared(one: list[Part], other: list[Part], *, from_end: bool) -> list[Part]:
