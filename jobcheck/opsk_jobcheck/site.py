@@ -8,6 +8,7 @@ from pathlib import Path
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.dumps import read_dumps
 from opsk.config import SiteConfig
+from opsk.planner.routes import switch_graph
 from opsk.topology.rails import find_rails
 from opsk_jobcheck.adviser import Adviser
 
@@ -22,9 +23,11 @@ def site_adviser(site: SiteConfig, *, cluster: str | None = None, fabric: Sequen
     """
     named = cluster or site.cluster
     dumps = tuple(fabric) or site.fabric
+    cabled = read_dumps(dumps) if dumps else None
     return Adviser(
         cluster=named_cluster(named) if named else None,
         cluster_from=named or "",
-        rails=find_rails(read_dumps(dumps)) if dumps else None,
+        rails=find_rails(cabled) if cabled else None,
+        graph=switch_graph(cabled) if cabled else None,
         fabric_from=", ".join(str(dump) for dump in dumps),
     )
