@@ -1,0 +1,51 @@
+"""Draws the README's picture: what a real ``sbatch`` on a lab prints for an example, as it was printed.
+
+Start a lab first: ``opsk lab up``, ``eval "$(opsk lab env)"``; then ``python docs/picture.py``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = "examples/llama3-70b-megatron.sbatch"
+PICTURE = ROOT / "docs" / "images" / "sbatch.svg"
+WIDTH = 132
+STYLES = (("✗", "bold red"), ("✓", "bold green"), ("→", "cyan"))
+
+
+def main() -> None:
+    """Submit the example and draw what sbatch printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            ["sbatch", str(ROOT / SCRIPT)],
+            cwd=folder,
+            check=True,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    console = Console(record=True, width=WIDTH, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(Text(f"$ sbatch {SCRIPT}", style="bold"))
+    for line in done.stdout.splitlines():
+        console.print(styled(line), soft_wrap=False)
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(console.export_svg(title="sbatch on the lab", theme=MONOKAI), encoding="utf-8")
+    print(f"wrote {PICTURE.relative_to(ROOT)}")
+
+
+def styled(line: str) -> Text:
+    """Return a line with its mark coloured and its prefix dimmed."""
+    text = Text(line, style=next((style for mark, style in STYLES if mark in line), ""))
+    text.highlight_regex(r"^sbatch: (opsk)?", "dim")
+    return text
+
+
+if __name__ == "__main__":
+    main()
