@@ -11,6 +11,9 @@ help:  ## list the targets
 system:
 	@deploy/install-system-packages
 
+test-system:
+	@deploy/install-system-packages --tests
+
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the pinned Python packages into $(VENV)"
@@ -29,7 +32,7 @@ check: $(VENV)/.ready  ## formatting, lint, types, import layers
 fix: $(VENV)/.ready  ## let ruff format and repair what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-test: setup check  ## make check, then every test
+test: test-system setup check  ## make check, then every test
 	@$(BIN)/python -m pytest -q
 
 demo: setup  ## start a lab cluster, submit the examples, show the advice
@@ -49,4 +52,4 @@ lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system setup check fix test demo golden docs bench lock
+.PHONY: help system test-system setup check fix test demo golden docs bench lock

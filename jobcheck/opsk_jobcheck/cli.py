@@ -1,4 +1,4 @@
-"""The commands ``opsk check`` and ``opsk advisor``."""
+"""The command ``opsk check``: the advice of ``sbatch`` without submitting."""
 
 from __future__ import annotations
 
@@ -72,15 +72,6 @@ def _shown(advice: Advice) -> tuple[str, ...]:
     if not advice.workload.is_training:
         return ("no training job that opsk knows: sbatch would print no advice",)
     return lines(advice)
-
-
-@click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="Site configuration instead of /etc/opsk/opsk.toml.")
-def advisor(config: Path | None) -> None:
-    """Run the advisor that answers the submit hooks, until it is told to stop."""
-    from opsk_jobcheck.service import serve
-
-    serve(load_site(config))
 
 
 def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool]:
