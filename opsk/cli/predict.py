@@ -30,6 +30,8 @@ _CHOICES: Mapping[Any, list[str]] = {
 }
 _HELP = {
     "name": "What to call the model.",
+    "layers": "Transformer layers.",
+    "heads": "Attention heads of one layer.",
     "hidden": "Width of the residual stream.",
     "ffn": "Inner width of the dense MLP.",
     "kv_heads": "Key and value heads; left out, as many as heads.",
