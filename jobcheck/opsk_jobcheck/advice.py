@@ -40,7 +40,8 @@ class Advice:
     """The answer to one submission.
 
     ``prediction`` has one row, the asked plan; it is ``None`` when the verdict is ``unknown``, and then ``why_unknown``
-    says in words what stood in the way.
+    says in words what stood in the way. ``is_searched`` tells whether other plans were looked at; ``is_gpu_known``
+    whether the GPU that the job asks for is in the catalogue.
     """
 
     verdict: Verdict
@@ -55,3 +56,5 @@ class Advice:
     assumed: tuple[Assumption, ...] = ()
     problems: tuple[Problem, ...] = ()
     why_unknown: tuple[str, ...] = ()
+    is_searched: bool = False
+    is_gpu_known: bool = True

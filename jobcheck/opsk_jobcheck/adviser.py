@@ -19,7 +19,7 @@ from opsk.workload.plan import Plan
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import Advice, PlacementAdvice
 from opsk_jobcheck.placing import advise_placement
-from opsk_jobcheck.suggestions import MIN_GAIN, BestPlan, Suggestion, best_plan, ways_out
+from opsk_jobcheck.suggestions import BestPlan, Suggestion, best_plan, ways_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class Adviser:
         Switches and their cables of the same fabric, for routes; without it link loads are estimated from uplinks.
     fabric_from
         Where the fabric was read from, for people.
+    search
+        False to leave out ways out and faster plans, for an answer that cannot wait.
     """
 
     cluster: ClusterSpec | None = None
@@ -64,9 +66,13 @@ class Adviser:
             return replace(bare, why_unknown=reasons or ("the workload is incomplete",))
         try:
             cluster, assumed = _with_asked_gpu(self.cluster, workload.gpu)
-            return self._predicted(replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed)))
         except InputError as error:
-            return replace(bare, why_unknown=(f"{error.message}{'; ' if error.hint else ''}{error.hint}",))
+            why = f"{error.message}{'; ' if error.hint else ''}{error.hint}"
+            return replace(bare, is_gpu_known=False, why_unknown=(why,))
+        try:
+            return self._predicted(replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed)))
+        except OpskError as error:
+            return replace(bare, why_unknown=(error.message,))
 
     def _obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
         """Return what stands in the way of a prediction, in words."""
@@ -88,6 +94,7 @@ class Adviser:
         return replace(
             bare,
             verdict=verdict,
+            is_searched=self.search,
             prediction=prediction,
             placement=self._placed(bare.workload, model, plan, cluster),
             suggestions=suggestions,
@@ -107,13 +114,10 @@ class Adviser:
         if not self.search:
             return (), None
         step_s = float(prediction.time.step_s.expected[0])
-        framework = bare.workload.framework
         out: tuple[Suggestion, ...] = ()
         if verdict is not Verdict.FITS:
-            out = ways_out(model, plan, cluster, framework=framework, step_s=step_s)
-        best = best_plan(model, plan, cluster, framework=framework, step_s=step_s)
-        if best and best.suggestion.step_ratio > 1 - MIN_GAIN and verdict is Verdict.FITS:
-            best = replace(best, suggestion=replace(best.suggestion, changes=()))
+            out = ways_out(model, plan, cluster, workload=bare.workload, step_s=step_s)
+        best = best_plan(model, plan, cluster, workload=bare.workload, step_s=step_s)
         return out, best
 
     def _placed(self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec) -> PlacementAdvice:

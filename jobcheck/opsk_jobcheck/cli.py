@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def check(
         problem = workload.problems[0]
         click.echo(f"opsk: {problem.file}: {problem.what}{'; ' if problem.hint else ''}{problem.hint}", err=True)
         return int(ExitStatus.USAGE)
-    return int(ExitStatus.BAD_NEWS if advice.verdict is Verdict.OOM else ExitStatus.ANSWER)
+    is_bad = advice.verdict is Verdict.OOM and not workload.opted_out
+    return int(ExitStatus.BAD_NEWS if is_bad else ExitStatus.ANSWER)
 
 
 def _shown(advice: Advice) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
         problem = Problem(what=error.message.removeprefix(f"{name}: "), file=name, hint=error.hint)
         return Workload(framework=None, is_training=False, problems=(problem,)), False
     workload = read_script(text, file=name, request=request)
-    if b"\0" in text[:8192]:
+    if b"\0" in text:
         return workload, False
     files: dict[str, str] = {}
     for wanted in workload.wanted_files[:MAX_NAMED_FILES]:
@@ -99,24 +101,26 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
 
 
 def read_regular(path: Path, *, limit_bytes: int) -> bytes:
-    """Return the bytes of a regular file.
+    """Return the bytes of a regular file; waits for nothing.
 
     Raises
     ------
     InputError
         For anything that is no regular file, is too large, or may not be read.
     """
+    shown = harmless(str(path))
     try:
-        facts = path.stat()
-        if not stat.S_ISREG(facts.st_mode):
-            raise InputError(f"{harmless(str(path))}: not a regular file", hint="name the script that sbatch gets")
-        if facts.st_size > limit_bytes:
-            raise InputError(
-                f"{harmless(str(path))}: {facts.st_size} bytes, more than the {limit_bytes} that Slurm takes",
-                hint="sbatch would refuse it too; see MaxScriptSize in slurm.conf",
-            )
-        return path.read_bytes()
-    except OSError as error:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
+            content = stream.read(limit_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(harmless(f"{shown}: {reason}"), hint="check the name and the permissions") from error
+    if len(content) > limit_bytes:
         raise InputError(
-            f"{harmless(str(path))}: {error.strerror}", hint="check the name and the permissions"
-        ) from error
+            f"{shown}: more than the {limit_bytes} bytes that Slurm takes",
+            hint="sbatch would refuse it too; see MaxScriptSize in slurm.conf",
+        )
+    return content

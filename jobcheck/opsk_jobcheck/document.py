@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.costmodel.document import prediction_document
-
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.suggestions import BestPlan, Suggestion
@@ -19,14 +18,15 @@ def document(advice: Advice) -> dict[str, Any]:
     workload = advice.workload
     predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
     memory = predicted["memory"] or dict(_NO_MEMORY)
-    if advice.cluster is not None and memory["capacity_bytes"] is None:
+    is_known = advice.cluster is not None and advice.is_gpu_known
+    if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
         memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
     return {
         "verdict": advice.verdict,
         "why_unknown": advice.why_unknown,
         "cluster": {
             "name": advice.cluster.name if advice.cluster else None,
-            "gpu": advice.cluster.node.gpu.name if advice.cluster else None,
+            "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
             "from": advice.cluster_from,
         },
         "workload": {
@@ -34,6 +34,7 @@ def document(advice: Advice) -> dict[str, Any]:
             "launcher": workload.launcher,
             "job_name": workload.job_name,
             "is_training": workload.is_training,
+            "opted_out": workload.opted_out,
             "model": workload.model,
             "plan": workload.plan,
             "evidence": workload.evidence,

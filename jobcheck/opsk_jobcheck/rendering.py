@@ -46,7 +46,7 @@ def _headline(advice: Advice) -> str:
     parts = [model.name or advice.workload.job_name or advice.workload.framework or "training job"]
     gpus = plan.gpus or (complete_plan.gpus if complete_plan else None)
     if gpus:
-        kind = advice.cluster.node.gpu.name.split("-")[0].upper() if advice.cluster else "GPU"
+        kind = _gpu(advice)
         parts.append(f"{gpus} × {kind}" + (f" ({_count(plan.nodes, 'node')})" if plan.nodes else ""))
     if complete_plan:
         axes = {"TP": "tp", "PP": "pp", "VPP": "vpp", "CP": "cp", "EP": "ep", "DP": "dp"}
@@ -60,6 +60,13 @@ def _headline(advice: Advice) -> str:
     if complete_plan:
         parts.append(complete_plan.precision.value)
     return " · ".join(parts)
+
+
+def _gpu(advice: Advice) -> str:
+    """Name the GPU as people do; as the job does where opsk does not know it."""
+    if not advice.is_gpu_known or advice.cluster is None:
+        return (advice.workload.gpu or "GPU")[:MAX_TEXT]
+    return advice.cluster.node.gpu.name.split("-")[0].upper()
 
 
 def _memory(advice: Advice) -> list[str]:
@@ -92,7 +99,7 @@ def _way_out(suggestion: Suggestion) -> str:
 
 def _no_way_out(advice: Advice) -> list[str]:
     """Say so when no plan on these GPUs fits."""
-    if advice.verdict is Verdict.OOM and not advice.suggestions:
+    if advice.verdict is Verdict.OOM and advice.is_searched and not advice.suggestions:
         return [
             _labelled("", "→ no plan on these GPUs is predicted to fit: ask for more GPUs or a smaller micro batch")
         ]
@@ -121,9 +128,7 @@ def _best(advice: Advice) -> list[str]:
     considered = f"{advice.best.considered:,} plans"
     if best.step_ratio > 1 - MIN_GAIN:
         return (
-            [_labelled("", f"no plan of {considered} on these GPUs is clearly faster")]
-            if not advice.suggestions
-            else []
+            [_labelled("", f"none of {considered} on these GPUs is clearly faster")] if not advice.suggestions else []
         )
     if any(best.plan == suggestion.plan for suggestion in advice.suggestions):
         return []
@@ -200,7 +205,8 @@ def _problems(advice: Advice) -> list[str]:
     """Name every rule that the script breaks."""
     out = []
     for problem in advice.problems:
-        where = f"line {problem.line}: " if problem.line else ""
+        place = ":".join(str(part) for part in (problem.file, problem.line) if part)
+        where = f"{place}: " if place else ""
         hint = f"; {problem.hint}" if problem.hint else ""
         out.append(_labelled("problem", f"{where}{problem.what}{hint}"))
     return out

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from opsk.costmodel.verdict import Verdict, verdict_of
 
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.verdict import Verdict, verdict_of
 from opsk.hardware.spec import ClusterSpec
 from opsk.planner.alternatives import Alternative, Change, all_plans, neighbours
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
+from opsk.workload.workload import Workload
 from opsk_jobcheck.flags import flags_for
 
 MAX_SUGGESTIONS = 3
@@ -56,7 +57,7 @@ def ways_out(
     plan: Plan,
     cluster: ClusterSpec,
     *,
-    framework: str | None,
+    workload: Workload,
     step_s: float,
     layer_slack: int = 0,
 ) -> tuple[Suggestion, ...]:
@@ -65,24 +66,24 @@ def ways_out(
     When no change of one or two settings fits, the fastest fitting plans of all plans on the same GPUs are returned.
     """
     near = neighbours(model, plan, hb_domain_gpus=_tp_limit(cluster), layer_slack=layer_slack)
-    fitting = _fitting(model, near, cluster, framework=framework, asked=plan, step_s=step_s)
+    fitting = _fitting(model, near, cluster, workload=workload, asked=plan, step_s=step_s)
     if not fitting:
         far = [
             Alternative(plan=other, changes=_difference(plan, other))
             for other in all_plans(model, plan, hb_domain_gpus=_tp_limit(cluster))
             if other != plan
         ]
-        fitting = _fitting(model, far, cluster, framework=framework, asked=plan, step_s=step_s)
+        fitting = _fitting(model, far, cluster, workload=workload, asked=plan, step_s=step_s)
     return _of_different_kinds(fitting)
 
 
 def best_plan(
-    model: ModelShape, plan: Plan, cluster: ClusterSpec, *, framework: str | None, step_s: float
+    model: ModelShape, plan: Plan, cluster: ClusterSpec, *, workload: Workload, step_s: float
 ) -> BestPlan | None:
     """Return the fastest plan that fits on the same GPUs, or ``None`` when none does."""
     plans = all_plans(model, plan, hb_domain_gpus=_tp_limit(cluster))
     alternatives = [Alternative(plan=other, changes=_difference(plan, other)) for other in plans]
-    fitting = _fitting(model, alternatives, cluster, framework=framework, asked=plan, step_s=step_s)
+    fitting = _fitting(model, alternatives, cluster, workload=workload, asked=plan, step_s=step_s)
     if not fitting:
         return None
     return BestPlan(suggestion=fitting[0], considered=len(plans))
@@ -93,7 +94,7 @@ def _fitting(
     alternatives: list[Alternative],
     cluster: ClusterSpec,
     *,
-    framework: str | None,
+    workload: Workload,
     asked: Plan,
     step_s: float,
 ) -> list[Suggestion]:
@@ -103,20 +104,20 @@ def _fitting(
     table = predict(model, PlanTable.of([alternative.plan for alternative in alternatives]), cluster)
     times = table.time.step_s.expected
     return [
-        _suggestion(alternatives[index], table, int(index), framework=framework, asked=asked, step_s=step_s)
+        _suggestion(alternatives[index], table, int(index), workload=workload, asked=asked, step_s=step_s)
         for index in np.argsort(times, kind="stable")
         if verdict_of(float(table.memory.fit_probability[index])) is Verdict.FITS
     ]
 
 
 def _suggestion(
-    alternative: Alternative, table: PredictionTable, row: int, *, framework: str | None, asked: Plan, step_s: float
+    alternative: Alternative, table: PredictionTable, row: int, *, workload: Workload, asked: Plan, step_s: float
 ) -> Suggestion:
     """Return row ``row`` of the prediction as a suggestion."""
     predicted_s = float(table.time.step_s.expected[row])
     return Suggestion(
         changes=alternative.changes,
-        flags=flags_for(framework, asked, alternative.plan),
+        flags=flags_for(workload, asked, alternative.plan),
         plan=alternative.plan,
         verdict=Verdict.FITS,
         memory_bytes=float(table.memory.total_bytes.expected[row]),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
-from typing import Any
 
 from opsk.workload.workload import Problem
 from opsk_jobcheck.readers.arguments import Argument, Arguments, parse_arguments
+from opsk_jobcheck.readers.deepspeed import follow_accumulation, read_deepspeed
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.megatron_flags import (
     BOOLEAN_OVERRIDES,
     CONSTANTS,
+    FSDP_FLAGS,
+    FSDP_STRATEGY,
+    LAST_WORDS,
+    LAYOUTS,
     NUMBERS,
     OPTIONS,
     OVERRIDES,
@@ -45,7 +49,7 @@ _OWN_OVERRIDES = frozenset(OVERRIDES) - {
 _TALKERS = frozenset({"echo", "printf", "cat", "tee", "grep", "sed", "awk", "git", "scancel", "sbatch", "scontrol"})
 MIN_OWN_FLAGS = 3
 """So many of Megatron's own flags on one command make it a Megatron command, whatever its program is called."""
-MAX_JSON_CHARS = 1 << 18
+_COUNT = re.compile(r"[0-9]{1,9}")
 
 
 def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Arguments] | None:
@@ -66,14 +70,17 @@ def find_command(invocations: Sequence[Invocation]) -> tuple[str, Invocation, Ar
 
 def read_megatron(framework: str, arguments: Arguments, run: Run, findings: Findings) -> None:
     """State everything that the flags, overrides and the DeepSpeed configuration say."""
-    for argument in arguments.flags.values():
-        _flag(argument, findings)
+    for argument in sorted(arguments.flags.values(), key=lambda entry: LAST_WORDS.get(entry.flag, 0)):
+        if argument.flag != FSDP_STRATEGY or any(flag in arguments.flags for flag in FSDP_FLAGS):
+            _flag(argument, findings)
     for argument in arguments.overrides.values():
         _override(argument, findings)
     _ungrouped(arguments, findings)
     _moe(findings)
-    if framework == DEEPSPEED:
-        _deepspeed(arguments, run, findings)
+    _layout(arguments, findings)
+    config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None
+    if config and (text := run.files.get(config.value.key)):
+        read_deepspeed(text, findings)
     if arguments.opaque:
         _hidden(arguments.opaque[0], findings)
 
@@ -99,7 +106,7 @@ def follow(findings: Findings) -> None:
         return
     dp = gpus // per_replica
     findings.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
-    _batch_of_deepspeed(findings, dp)
+    follow_accumulation(findings, dp)
 
 
 def _recognised(arguments: Arguments) -> tuple[str, int]:
@@ -131,16 +138,22 @@ def _flag(argument: Argument, findings: Findings) -> None:
                     findings.cannot_tell(field, argument.value.why, argument.line)
             elif field.startswith("option."):
                 findings.options[field.removeprefix("option.")] = str(value)
-            elif field != "plan.precision" or findings.get("plan.precision") != "fp8":
+            else:
                 findings.state(field, value, argument.line, argument.flag)
     elif name in WORDS:
-        field, values = WORDS[name]
-        if known is None:
-            findings.cannot_tell(field, argument.value.why, argument.line)
-        elif known in values:
-            findings.state(field, values[known], argument.line, argument.shown)
-    elif name in ("--fp8-hybrid", "--fp8-e4m3"):
-        findings.state("plan.precision", "fp8", argument.line, argument.flag)
+        _word(argument, findings)
+
+
+def _word(argument: Argument, findings: Findings) -> None:
+    """State what a flag says whose value is one of a few words."""
+    field, values = WORDS[argument.flag]
+    known = argument.value.known
+    if known is None:
+        findings.cannot_tell(field, argument.value.why, argument.line)
+    elif known in values:
+        findings.state(field, values[known], argument.line, argument.shown)
+    else:
+        findings.cannot_tell(field, f"{argument.shown[:80]} is no value that it takes", argument.line)
 
 
 def _override(argument: Argument, findings: Findings) -> None:
@@ -158,6 +171,8 @@ def _override(argument: Argument, findings: Findings) -> None:
 def _ungrouped(arguments: Arguments, findings: Findings) -> None:
     """Megatron-LM reads ``--num-query-groups`` only beside ``--group-query-attention``."""
     flags = arguments.flags
+    if arguments.opaque:
+        return
     if "--num-query-groups" in flags and "--group-query-attention" not in flags:
         argument = flags["--num-query-groups"]
         findings.cannot_tell(
@@ -179,16 +194,28 @@ def _moe(findings: Findings) -> None:
     experts = findings.get("model.experts")
     if experts == 1:
         findings.values.pop("model.experts")
-    if shared.isdigit() and one and int(shared) % one == 0:
+        findings.evidence.pop("model.experts", None)
+    if _COUNT.fullmatch(shared) and one and int(shared) % one == 0:
         evidence = findings.evidence["model.expert_ffn"]
         findings.state("model.shared_experts", int(shared) // one, evidence.line, f"{shared} / {one}")
+
+
+def _layout(arguments: Arguments, findings: Findings) -> None:
+    """Say that VPP is set in a way that only the number of layers, or nobody, can turn into a number."""
+    for flag in LAYOUTS:
+        argument = arguments.flags.get(flag) or arguments.overrides.get(flag)
+        if argument and argument.value.known not in ("null", "None"):
+            why = argument.value.why or f"{argument.shown[:80]} cuts the layers by hand"
+            findings.cannot_tell("plan.vpp", why, argument.line)
 
 
 def _virtual_stages(findings: Findings) -> None:
     """State VPP from the number of layers in one chunk."""
     per_chunk = findings.options.get("pipeline.layers_per_chunk", "")
     layers, pp = findings.get("model.layers"), findings.get("plan.pp")
-    if per_chunk.isdigit() and int(per_chunk) and layers and pp and layers % (pp * int(per_chunk)) == 0:
+    if not _COUNT.fullmatch(per_chunk) or not int(per_chunk) or not layers or not pp:
+        return
+    if layers % (pp * int(per_chunk)) == 0:
         line = findings.evidence["model.layers"].line
         findings.state("plan.vpp", layers // pp // int(per_chunk), line, f"{layers} / pp {pp} / {per_chunk} layers")
 
@@ -198,55 +225,3 @@ def _hidden(opaque: Text, findings: Findings) -> None:
     for name in ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch"):
         if name not in findings.values and name not in findings.unknown:
             findings.cannot_tell(name, f"it may be among words that cannot be told: {opaque.why}", opaque.line)
-
-
-def _deepspeed(arguments: Arguments, run: Run, findings: Findings) -> None:
-    """State what the DeepSpeed configuration says, where the script itself writes it."""
-    argument = arguments.flags.get("--deepspeed-config")
-    text = run.files.get(argument.value.key) if argument else None
-    if text is None:
-        return
-    config = _json(text)
-    line = text.parts[0].line if text.parts else 0
-    stage = _at(config, "zero_optimization", "stage")
-    if isinstance(stage, int) and 0 <= stage <= 3 and "plan.sharding" not in findings.values:
-        findings.state("plan.sharding", ("none", "zero1", "zero2", "zero3")[stage], line, f'"stage": {stage}')
-    for name in ("fp16", "bf16"):
-        if _at(config, name, "enabled") is True and "plan.precision" not in findings.values:
-            findings.state("plan.precision", name, line, f'"{name}": {{"enabled": true}}')
-    numbers = {"train_micro_batch_size_per_gpu": "plan.micro_batch", "train_batch_size": "plan.global_batch"}
-    for key, field in numbers.items():
-        value = config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and field not in findings.values:
-            findings.state(field, value, line, f'"{key}": {value}')
-    steps = config.get("gradient_accumulation_steps")
-    if isinstance(steps, int) and steps > 0:
-        findings.options["deepspeed.accumulation_steps"] = str(steps)
-
-
-def _batch_of_deepspeed(findings: Findings, dp: int) -> None:
-    """State the global batch as micro-batch × accumulation × DP where only those are given."""
-    steps, micro = findings.options.get("deepspeed.accumulation_steps"), findings.get("plan.micro_batch")
-    if steps and micro and "plan.global_batch" not in findings.values and "plan.global_batch" not in findings.unknown:
-        line = findings.evidence["plan.micro_batch"].line
-        findings.state("plan.global_batch", micro * int(steps) * dp, line, f"{micro} × {steps} × dp {dp}")
-
-
-def _json(text: Text) -> dict[str, Any]:
-    """Return a JSON object, unknown parts read as null; an empty one for what is no JSON object."""
-    source = "".join("null" if part.why else part.text for part in text.parts)
-    if len(source) > MAX_JSON_CHARS:
-        return {}
-    try:
-        value = json.loads(source)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _at(config: dict[str, Any], *keys: str) -> Any:
-    """Return a nested entry, ``None`` when it is not there."""
-    value: Any = config
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

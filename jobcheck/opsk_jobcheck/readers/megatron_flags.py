@@ -9,6 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+FSDP_STRATEGY = "--data-parallel-sharding-strategy"
+FSDP_FLAGS = ("--use-megatron-fsdp", "--use-custom-fsdp")
+"""Without one of them Megatron-LM does not look at the strategy."""
+
+LAST_WORDS: Mapping[str, int] = MappingProxyType(
+    {
+        FSDP_STRATEGY: 1,
+        "--use-torch-fsdp2": 2,
+        "--recompute-activations": 1,
+        "--fp8-format": 1,
+        "--fp8-hybrid": 1,
+        "--fp8-e4m3": 1,
+    }
+)
+"""Flags that beat others about the same field, wherever they stand; the higher number beats the lower."""
+
+LAYOUTS = (
+    "--num-layers-per-virtual-pipeline-stage",
+    "--pipeline-model-parallel-layout",
+    "model.pipeline_model_parallel_layout",
+)
+"""Flags and overrides that set VPP in another unit than chunks."""
+
 NUMBERS: Mapping[str, str] = MappingProxyType(
     {
         "--num-layers": "model.layers",
@@ -32,6 +55,7 @@ NUMBERS: Mapping[str, str] = MappingProxyType(
         "--pipeline-model-parallel-size": "plan.pp",
         "--pipe-parallel-size": "plan.pp",
         "--context-parallel-size": "plan.cp",
+        "--ds-sequence-parallel-size": "plan.cp",
         "--expert-model-parallel-size": "plan.ep",
         "--moe-expert-parallel-size": "plan.ep",
         "--num-virtual-stages-per-pipeline-rank": "plan.vpp",
@@ -56,6 +80,8 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--sequence-parallel": {"plan.sequence_parallel": True},
         "--fp16": {"plan.precision": "fp16"},
         "--bf16": {"plan.precision": "bf16"},
+        "--fp8-hybrid": {"plan.precision": "fp8"},
+        "--fp8-e4m3": {"plan.precision": "fp8"},
         "--use-distributed-optimizer": {"plan.sharding": "zero1"},
         "--use-torch-fsdp2": {"plan.sharding": "zero3"},
         "--recompute-activations": {"plan.recompute": "selective"},
@@ -71,12 +97,17 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 )
 """Flags without a value, and what each states."""
 
+_ZERO_STAGES = MappingProxyType(
+    {f"{stage}{end}": name for stage, name in enumerate(("none", "zero1", "zero2", "zero3")) for end in ("", ".", ".0")}
+)
+"""Megatron-DeepSpeed takes the stage as a float."""
+
 WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
         "--recompute-granularity": ("plan.recompute", {"full": "full", "selective": "selective"}),
-        "--zero-stage": ("plan.sharding", {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}),
+        "--zero-stage": ("plan.sharding", _ZERO_STAGES),
         "--fp8-format": ("plan.precision", {"hybrid": "fp8", "e4m3": "fp8"}),
-        "--data-parallel-sharding-strategy": (
+        FSDP_STRATEGY: (
             "plan.sharding",
             {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "zero3"},
         ),

@@ -25,6 +25,14 @@ _RUNTIME_MORE = ("SLURM_LOCALID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME", "SLURMD_
 _NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
 _PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
 _CONFIG_SUFFIX = "config.json"
+_OTHER_CONFIGS = (
+    "deepspeed",
+    "ds_config",
+    "tokenizer_config",
+    "generation_config",
+    "preprocessor_config",
+    "adapter_config",
+)
 
 
 def read_script(
@@ -73,19 +81,17 @@ def read_script(
 def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
     """Return the script as text, cut where it is too long, with a problem for what is wrong with it."""
     if isinstance(text, bytes):
-        if b"\0" in text[:8192]:
-            return None, Problem(
-                what="this is a binary file, not a script", file=file, hint="sbatch wants a text script"
-            )
         text = text.decode("utf-8", errors="replace")
-    if "\0" in text[:8192]:
-        return None, Problem(what="this is a binary file, not a script", file=file, hint="sbatch wants a text script")
+    if "\0" in text:
+        what = "this is a binary file, not a script: it holds NUL characters"
+        return None, Problem(what=what, file=file, hint="sbatch wants a text script")
     if len(text) > MAX_SCRIPT_CHARS:
-        cut = text.rfind("\n", 0, MAX_SCRIPT_CHARS)
+        cut = text.rfind("\n", 0, MAX_SCRIPT_CHARS) + 1 or MAX_SCRIPT_CHARS
         what = f"the script has {len(text)} characters; only the first {cut} were read"
-        return text[: max(cut, 0)], Problem(
-            what=what, file=file, line=text.count("\n", 0, cut), hint="put data in files"
-        )
+        return text[:cut], Problem(what=what, file=file, line=text.count("\n", 0, cut) + 1, hint="put data in files")
+    if text.startswith("\ufeff"):
+        what = "the script starts with a byte order mark, and sbatch refuses it: the first line must start with #!"
+        return text[1:], Problem(what=what, file=file, line=1, hint="save it as UTF-8 without a byte order mark")
     return text, None
 
 
@@ -186,7 +192,7 @@ def _named_files(result: Run, findings: Findings, files: Mapping[str, str]) -> t
     for entry in result.invocations:
         for word in entry.words:
             path = (word.known or "").partition("=")[2] if (word.known or "").startswith("--") else word.known or ""
-            if not path.endswith(_CONFIG_SUFFIX) or "deepspeed" in path or "ds_config" in path:
+            if not path.endswith(_CONFIG_SUFFIX) or any(name in path.lower() for name in _OTHER_CONFIGS):
                 continue
             if path in files:
                 name = _hf_config(files[path], path, findings) or name

@@ -136,7 +136,8 @@ def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
             evaluator.scope.arguments = tuple(words[index + 1 :])
             break
         if word.known is None or not word.known.startswith(("-", "+")):
-            is_value = words[index - 1].known in ("-o", "+o")
+            option = words[index - 1].known or ""
+            is_value = index > 1 and option[:1] in ("-", "+") and option.endswith("o")
             evaluator.scope.arguments = evaluator.scope.arguments if is_value else tuple(words[index:])
             if not is_value:
                 break
@@ -147,7 +148,8 @@ def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
     """``shift``."""
     count = words[1].known if len(words) > 1 else "1"
     if evaluator.scope.arguments is not None:
-        known = count is not None and count.isdigit() and is_countable(evaluator.scope.arguments[: int(count)])
+        is_number = count is not None and count.isascii() and count.isdigit() and len(count) < 7
+        known = is_number and is_countable(evaluator.scope.arguments[: int(count or 1)])
         evaluator.scope.arguments = evaluator.scope.arguments[int(count or 1) :] if known else None
     return bool(command)
 
