@@ -1,0 +1,74 @@
+"""Which framework and which launcher a script uses, by the words that it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk_jobcheck.readers.frameworks import framework_of, launcher_of, looks_like_training
+from opsk_jobcheck.readers.shell.evaluate import run
+from opsk_jobcheck.readers.shell.values import Invocation
+
+
+def invocations(script: str) -> tuple[Invocation, ...]:
+    """Return what a script runs."""
+    return tuple(run(script, given={}).invocations)
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("srun axolotl train config.yml", "axolotl"),
+        ("accelerate launch -m axolotl.cli.train x.yml", "axolotl"),
+        ("llamafactory-cli train x.yaml", "llama-factory"),
+        ("srun torchrun -m torchtitan.train --job.config_file x.toml", "torchtitan"),
+        ("torchrun /opt/nanotron/run_train.py", "nanotron"),
+        ("composer llm-foundry/scripts/train/train.py x.yaml", "composer"),
+        ("accelerate launch scripts/sft.py", "trl"),
+        ("python run_clm.py --model_name_or_path gpt2", "hf-trainer"),
+        ("litgpt pretrain tiny", "lightning"),
+        ("python ./deepy.py train.py cfg.yml", "gpt-neox"),
+        ("cd /opt/Megatron-LM; python pretrain_gpt.py $ARGS", "megatron-lm"),
+    ],
+)
+def test_a_framework_is_known_by_its_words(script: str, name: str) -> None:
+    assert framework_of(invocations(script)) == name
+
+
+def test_what_is_only_said_names_no_framework() -> None:
+    assert framework_of(invocations("echo torchtitan; printf axolotl.cli; hostname")) is None
+
+
+@pytest.mark.parametrize("script", ["srun torchrun x.py", "python pretrain_gpt.py", "sh train.sh", "deepspeed a.py"])
+def test_trainers_look_like_training(script: str) -> None:
+    assert looks_like_training(invocations(script))
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["srun hostname", "pip install accelerate", "python restrain.py.txt", "echo torchrun", "cp train.py /tmp", ""],
+)
+def test_other_work_does_not(script: str) -> None:
+    assert not looks_like_training(invocations(script))
+
+
+@pytest.mark.parametrize(
+    ("script", "ntasks_per_node", "launcher"),
+    [
+        ("srun torchrun x.py", 1, "srun + torchrun"),
+        ("srun /opt/venv/bin/torchrun x.py", None, "srun + torchrun"),
+        (
+            "srun singularity exec i.sif python -m torch.distributed.run x.py",
+            1,
+            "srun + singularity + torch.distributed.run",
+        ),
+        ("srun accelerate launch x.py", 1, "srun + accelerate launch"),
+        ("deepspeed x.py", None, "deepspeed"),
+        ("mpirun -np 8 python x.py", 8, "mpirun"),
+        ("srun python x.py", 8, "srun, one task per GPU"),
+        ("srun python x.py", 1, "srun"),
+        ("python x.py", 1, None),
+        ("echo srun torchrun", 8, None),
+    ],
+)
+def test_the_launcher_is_named_in_words(script: str, ntasks_per_node: int | None, launcher: str | None) -> None:
+    assert launcher_of(invocations(script), ntasks_per_node=ntasks_per_node) == launcher
