@@ -14,6 +14,7 @@ from opsk_jobcheck.readers.megatron import find_command, follow, read_megatron
 from opsk_jobcheck.readers.resources import Resources
 from opsk_jobcheck.readers.sbatch import merge, read_directives
 from opsk_jobcheck.readers.shell.evaluate import run
+from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import Run, Text, literal, unknown
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.request import SlurmRequest
@@ -96,7 +97,7 @@ def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]
 
 
 def _given(resources: Resources) -> dict[str, Text]:
-    """Return the variables that Slurm sets for the job, as far as what was asked for fixes them."""
+    """Return the variables that Slurm and the shell set for the job, as far as what was asked for fixes them."""
     numbers = {
         "SLURM_NNODES": resources.nodes,
         "SLURM_JOB_NUM_NODES": resources.nodes,
@@ -114,6 +115,7 @@ def _given(resources: Resources) -> dict[str, Text]:
     }
     for name in (*_RUNTIME, *_RUNTIME_MORE):
         given[name] = unknown(f"{name} is known only when the job runs", 0, filled=True)
+    given["IFS"] = literal(DEFAULT_IFS, 0)
     return given
 
 

@@ -84,6 +84,11 @@ def test_arguments_of_the_script_are_its_positional_parameters() -> None:
     assert read(script).plan.micro_batch is None
 
 
+def test_the_shell_begins_with_its_usual_field_separators() -> None:
+    script = HEAD + f"OLD=$IFS; IFS=,; IFS=$OLD\nF='--micro-batch-size 4'\nsrun python p.py {SHAPE} $F\n"
+    assert read(script).plan.micro_batch == 4
+
+
 def test_what_the_user_says_wins_and_arithmetic_starts_from_it() -> None:
     workload = read(HEAD + "#OPSK tp=4 layers=40\n" + TRAIN)
     assert (workload.model.layers, workload.plan.tp, workload.plan.dp) == (40, 4, 2)
