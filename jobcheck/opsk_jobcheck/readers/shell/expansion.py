@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
@@ -30,6 +31,7 @@ _PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[
 _BLANKS = re.compile(r"[ \t\n]+")
 _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
+_BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
 _EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
 
 
@@ -79,7 +81,7 @@ class Expander:
         while waiting:
             segment = waiting.pop()
             if isinstance(segment, Lit):
-                current = [*(current or []), *(self._whole(segment).parts)]
+                current = _longer(current, self._whole(segment).parts)
                 continue
             if isinstance(segment, Param) and self._takes_argument(segment):
                 waiting += self._parsed(segment.arg, segment, quoted=False).segments[::-1]
@@ -91,12 +93,12 @@ class Expander:
                     if index and current is not None:
                         done.append(current)
                         current = None
-                    current = [*(current or []), *member.parts]
+                    current = _longer(current, member.parts)
                 continue
             pieces = members if members is not None else [self._single(segment)]
             if segment.quoted:
                 stays = True
-                current = [*(current or []), *self._whole(segment).parts]
+                current = _longer(current, self._whole(segment).parts)
                 continue
             for index, piece in enumerate(pieces):
                 if index and current is not None:
@@ -105,7 +107,9 @@ class Expander:
                 current = _split_by(self.scope.ifs(), piece, done, current)
         if current is not None and (current or done or stays or not vanishes):
             done.append(current)
-        return [join([Text(tuple(parts))]) for parts in done]
+        found = [join([Text(tuple(parts))]) for parts in done]
+        self.source.spend(8 * len(found) + sum(len(part.text) for text in found for part in text.parts))
+        return found
 
     def _members(self, segment: Param) -> list[Text] | None:
         """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
@@ -273,6 +277,8 @@ class Expander:
             return self._substring(segment, known, line)
         if segment.op in ("^", "^^", ",", ",,"):
             return literal(_cased(segment.op, known), line)
+        if segment.op not in _BY_PATTERN:
+            return unknown(f"${{{segment.name}{segment.op}{segment.arg[:20]}}} is not followed", segment.line)
         changed, why = self._by_pattern(segment, known)
         if why:
             return unknown(why, segment.line)
@@ -408,6 +414,14 @@ def _is_star(segment: Segment) -> bool:
     return isinstance(segment, Param) and (segment.name == "*" or segment.index == "*")
 
 
+def _longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
+    """Add parts to a word that may not have begun; in place, so that long words stay cheap."""
+    if word is None:
+        return list(parts)
+    word.extend(parts)
+    return word
+
+
 def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
     """Split a text at IFS; finished words go to ``done``, the open one is returned."""
     if ifs == DEFAULT_IFS:
@@ -415,7 +429,7 @@ def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list
     known = text.known
     if ifs is None or known is None:
         why = text.why or "IFS is not known"
-        return [*(current or []), Part("", text.line, why, many=True)] if text.parts else current
+        return _longer(current, (Part("", text.line, why, many=True),)) if text.parts else current
     fields = split_fields(known, ifs)
     if not fields:
         if known and current is not None:
@@ -429,7 +443,7 @@ def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list
         if index:
             done.append(current or [])
             current = []
-        current = [*(current or []), *([Part(field, text.line)] if field else [])]
+        current = _longer(current, (Part(field, text.line),) if field else ())
     offset, last = fields[-1]
     if offset + len(last) < len(known):
         done.append(current or [])
@@ -441,7 +455,7 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
         if part.why:
-            current = [*(current or []), replace(part, many=True)]
+            current = _longer(current, (replace(part, many=True),))
             continue
         pieces = _BLANKS.split(part.text)
         for index, piece in enumerate(pieces):
@@ -449,7 +463,7 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
                 done.append(current)
                 current = None
             if piece:
-                current = [*(current or []), replace(part, text=piece)]
+                current = _longer(current, (Part(piece, part.line),))
     return current
 
 

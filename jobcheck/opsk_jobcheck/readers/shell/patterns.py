@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-MAX_TEXT_CHARS = 4096
+MAX_TEXT_CHARS = (65536, 4096, 256, 64)
+"""The longest text that is tried, by the number of stars: each star multiplies the work of a hostile pattern."""
 MAX_PATTERN_CHARS = 256
-MAX_STARS = 3
-"""Each star multiplies the work of a hostile pattern."""
 
 _SPECIAL = re.compile(r"([\\*?\[\]!^@+(|)-])")
 _TOKEN = re.compile(r"\\(.)|(\*+)|(\?)|\[([!^]?)(\]?[^\]\\]*)\]|(.)", re.DOTALL)
@@ -43,6 +42,8 @@ def removed(operator: str, text: str, pattern: str) -> str | None:
     compiled = _compiled(text, pattern)
     if compiled is None:
         return None
+    if len(text) > MAX_TEXT_CHARS[1]:
+        return None
     cuts = range(len(text) + 1)
     if operator in ("#", "##"):
         ends = [end for end in cuts if compiled.fullmatch(text, 0, end)]
@@ -63,7 +64,7 @@ def replaced(text: str, pattern: str, new: str, *, everywhere: bool) -> str | No
 
 def _compiled(text: str, pattern: str) -> re.Pattern[str] | None:
     """Return a pattern as a regular expression, ``None`` when it is too costly or of a kind that is not followed."""
-    if len(text) > MAX_TEXT_CHARS or len(pattern) > MAX_PATTERN_CHARS or _EXTENDED.search(pattern):
+    if len(pattern) > MAX_PATTERN_CHARS or _EXTENDED.search(pattern):
         return None
     pieces: list[str] = []
     stars = 0
@@ -81,7 +82,7 @@ def _compiled(text: str, pattern: str) -> re.Pattern[str] | None:
             pieces.append(f"[{'^' if negated else ''}{inside}]")
         else:
             pieces.append(re.escape(escaped or letter))
-    if stars > MAX_STARS:
+    if stars >= len(MAX_TEXT_CHARS) or len(text) > MAX_TEXT_CHARS[stars]:
         return None
     try:
         return re.compile("".join(pieces), re.DOTALL)

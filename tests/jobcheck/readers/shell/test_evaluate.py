@@ -1,0 +1,126 @@
+"""What a script does to variables and which commands it would run; expectations tried in bash 5.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk_jobcheck.readers.shell.evaluate import run
+from opsk_jobcheck.readers.shell.values import Run, Scalar, Text, literal
+
+
+def read(text: str, *, arguments: tuple[str, ...] | None = None, files: dict[str, str] | None = None) -> Run:
+    given = {"SLURM_NNODES": literal("4", 0)}
+    words = None if arguments is None else tuple(literal(word, 0) for word in arguments)
+    return run(text, given=given, arguments=words, files=files)
+
+
+def known(result: Run, name: str) -> str | None:
+    variable = result.variables.get(name)
+    return variable.text.known if isinstance(variable, Scalar) else None
+
+
+def commands(result: Run) -> list[list[str | None]]:
+    return [[word.known for word in invocation.words] for invocation in result.invocations]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1 B=2; X=$A$B", "12"),
+        ("export X=1", "1"),
+        ("declare -i X=3+4", "7"),
+        ("X=a; X+=b", "ab"),
+        ("X=1 # not 2", "1"),
+        ("readonly X=5", "5"),
+        ("X=1; unset X; X=${X-gone}", "gone"),
+        ("if [[ 2 -gt 1 ]]; then X=1; else X=2; fi", "1"),
+        ("if [ a = b ]; then X=1; elif [ a != b ]; then X=2; fi", "2"),
+        ("S=52; if [[ ${S} == 7 ]]; then X=1\nelif [[ ${S} == 52 ]]; then X=8192; else X=2; fi", "8192"),
+        ("case abc in x) X=1;; a*|b) X=2;; *) X=3;; esac", "2"),
+        ('case abc in "a*") X=1;; *) X=3;; esac', "3"),
+        ("case a in a) X=1;& b) X=2;; *) X=3;; esac", "2"),
+        ("X=1; (( 2 > 1 )) && X=2", "2"),
+        ("X=1; false || X=2", "2"),
+        ("X=1; (X=2); true", "1"),
+        ("X=1; { X=2; }", "2"),
+        ("X=5; ((X+=2))", "7"),
+        ("let X=2*3", "6"),
+        ("eval 'X=4'", "4"),
+        ("for X in 1 2 3; do :; done", "3"),
+        ("N=0; for i in a b; do N=$((N+1)); done; X=$N", "2"),
+        ("f() { X=$1; }; f 8", "8"),
+        ("X=1; f() { local X=2; }; f", "1"),
+        ("f() { X=1; return; X=2; }; f", "1"),
+        ('IFS="," read -r A X B <<< "1,4,8,1"', "4"),
+        ("read A X <<< 'a b  c '", "b  c"),
+        ("set -- a b; shift; X=$1", "b"),
+        ("X=$SLURM_NNODES", "4"),
+        ("X=1; printf -v X %s 2", None),
+        ("X=1; if grep -q a b; then X=2; fi", None),
+        ("X=1; if grep -q a b; then X=2; exit 1; fi", "1"),
+        ("if grep -q a b; then X=2; else X=2; fi", "2"),
+        ("X=0; while read l; do X=1; done", None),
+        ("X=1; f() { X=2; }; for i in $(ls); do f; done", None),
+        ("f() { X=1; if grep -q a b; then return; fi; X=2; }; f", None),
+        ("X=$2", None),
+    ],
+)
+def test_a_variable_is_known_exactly_when_it_is_certain(text: str, expected: str | None) -> None:
+    assert known(read(text + "\n"), "X") == expected
+
+
+def test_commands_are_kept_with_their_expanded_words() -> None:
+    result = read('TP=4\nA=(--tp $TP)\nsrun -n 2 python t.py "${A[@]}" \\\n  --x=1\n')
+    assert commands(result) == [["srun", "-n", "2", "python", "t.py", "--tp", "4", "--x=1"]]
+
+
+def test_what_bash_c_runs_is_read_with_the_variables_it_sees() -> None:
+    result = read("CMD='python t.py'\nsrun bash -c \"$CMD --node \\$SLURM_PROCID --tp 2\"\nTP=4 bash -c 'x $TP'\n")
+    assert [word.known for word in result.invocations[1].words][:3] == ["python", "t.py", "--node"]
+    assert commands(result)[-1] == ["x", "4"]
+
+
+def test_a_command_in_an_undecided_branch_is_uncertain() -> None:
+    result = read("if test -f x; then a; fi\nb\n")
+    assert [(invocation.words[0].known, invocation.certain) for invocation in result.invocations] == [
+        ("a", False),
+        ("b", True),
+    ]
+
+
+def test_words_that_only_one_branch_adds_are_named() -> None:
+    result = read('A="--tp 2"\nif test -f x; then A="$A --tp 4"; fi\nrun $A\n')
+    words = result.invocations[0].words
+    assert [word.known for word in words[:3]] == ["run", "--tp", "2"]
+    assert words[3].parts[-1].mentions == ("--tp",)
+
+
+def test_a_here_document_is_kept_by_its_path_and_expanded_unless_quoted() -> None:
+    result = read("S=1\ncat <<E > a.$S.json\n{\"stage\": $S}\nE\ncat > b <<'E'\n$S\nE\ncat <<-E >> b\n\tt\n\tE\n")
+    assert {path: text.known for path, text in result.files.items()} == {"a.1.json": '{"stage": 1}\n', "b": "$S\nt\n"}
+
+
+def test_a_here_document_inside_a_substitution_may_hold_any_quote() -> None:
+    result = read("A=$(python3 - <<'PY'\nprint(\"don't (\")\nPY\n)\nX=3\n")
+    assert (known(result, "A"), known(result, "X")) == (None, "3")
+
+
+def test_a_sourced_file_is_read_in_place_or_asked_for() -> None:
+    assert known(read("source ./a.sh\nX=$Y\n", files={"./a.sh": "Y=7\nreturn\nY=8\n"}), "X") == "7"
+    assert read("source ./a.sh\n. $HOME/b\n").sourced == ("./a.sh",)
+
+
+def test_arguments_are_used_when_they_are_known() -> None:
+    assert known(read('X=$2 N=$# A="$*"\n', arguments=("a", "b")), "X") == "b"
+    assert known(read("X=${3:-none}\n", arguments=("a", "b")), "X") == "none"
+
+
+def test_assignments_in_a_pipeline_are_lost_as_in_bash() -> None:
+    assert known(read("X=1\necho a | X=2\n"), "X") == "1"
+
+
+@pytest.mark.parametrize(
+    "text", ["if true; then X=1\n", "X='abc\n", "done\nX=1\n", "case a in\n", 'echo "$(x\n', "f() {\n"]
+)
+def test_a_script_that_is_cut_off_is_read_as_far_as_it_goes(text: str) -> None:
+    assert read("Y=2\n" + text).variables["Y"] == Scalar(Text(literal("2", 1).parts))
