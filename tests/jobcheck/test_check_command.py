@@ -1,0 +1,228 @@
+"""``opsk check`` as a person and a program meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from opsk.cli.main import opsk
+from opsk.errors import InputError
+from opsk.topology.design import rail_optimized_fabric
+from opsk.topology.render import as_ibnetdiscover
+from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
+from tests.fakes.launch_scripts import megatron_script
+from tests.golden.compare import assert_as_golden
+
+FITS = (
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --micro-batch-size 1 --global-batch-size 128 "
+    "--sequence-parallel --use-distributed-optimizer"
+)
+OOM = "--micro-batch-size 4 --global-batch-size 256"
+CLUSTER = ("--cluster", "superpod-h100")
+
+
+@pytest.fixture(autouse=True)
+def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every command with an empty site configuration."""
+    (tmp_path / "opsk.toml").write_text("")
+    monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
+
+
+def check(*arguments: str | Path) -> Result:
+    """Run the command; a returned status is the exit status, as ``opsk`` has it."""
+    return CliRunner().invoke(opsk, ["check", *map(str, arguments)], standalone_mode=False)
+
+
+def answer(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    """Run the command with --json."""
+    result = check(*arguments, *CLUSTER, "--json")
+    assert result.exception is None, result.exception
+    return result.return_value, json.loads(result.stdout)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Path of a script to be written."""
+    return tmp_path / "job.sh"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "verdict"),
+    [
+        (megatron_script(FITS), 0, "fits"),
+        (megatron_script(OOM), 1, "oom"),
+        (megatron_script("--micro-batch-size $1"), 0, "unknown"),
+        (megatron_script(FITS).replace("--gpus-per-node=8", "--gres=gpu:h900:8"), 0, "unknown"),
+        ("#!/bin/bash\nhostname\n", 0, "unknown"),
+        ("", 0, "unknown"),
+    ],
+)
+def test_exit_status_and_verdict(script: Path, text: str, status: int, verdict: str) -> None:
+    script.write_text(text)
+    assert answer(script)[0] == status
+    assert answer(script)[1]["verdict"] == verdict
+    assert check(script, *CLUSTER).return_value == status
+
+
+@pytest.mark.parametrize("name", ["hello", "llama3-70b-megatron", "llama3-8b-megatron", "site-launcher"])
+def test_advice_on_the_examples_reads_as_accepted(
+    name: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    dump = tmp_path / "fabric.ibnetdiscover"
+    dump.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
+    assert_as_golden(f"check/{name}.txt", check(f"examples/{name}.sbatch", *CLUSTER, "--fabric", dump).stdout)
+
+
+def test_a_person_sees_advice(script: Path) -> None:
+    script.write_text(megatron_script(OOM))
+    output = check(script, *CLUSTER).stdout
+    assert "will run out" in output
+    assert output.count("→") >= 2
+
+
+def test_other_work_and_opted_out_scripts_get_no_advice(script: Path) -> None:
+    script.write_text("#!/bin/bash\nhostname\n")
+    assert "no training job" in check(script, *CLUSTER).stdout
+    script.write_text(megatron_script(OOM) + "#OPSK off\n")
+    result = check(script, *CLUSTER)
+    assert (result.return_value, result.stdout) == (0, "the script says #OPSK off: sbatch would print no advice\n")
+    assert answer(script)[1]["workload"]["opted_out"] is True
+
+
+def refused(path: Path) -> str:
+    """Check that a path gives one clear line, or one document with one problem, and status 2; return the problem."""
+    status, found = answer(path)
+    (problem,) = found["problems"]
+    assert (status, found["verdict"]) == (2, "unknown")
+    assert str(path.name) in problem["file"]
+    assert problem["hint"]
+    result = check(path, *CLUSTER)
+    assert (result.return_value, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert problem["what"] in result.stderr
+    return str(problem["what"])
+
+
+def test_a_missing_script(tmp_path: Path) -> None:
+    assert refused(tmp_path / "nothing.sh") == "No such file or directory"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    assert refused(tmp_path) == "Is a directory"
+
+
+def test_a_pipe_is_not_waited_for(script: Path) -> None:
+    os.mkfifo(script)
+    assert refused(script) == "not a regular file"
+
+
+def test_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("job.sh")
+        assert refused(Path("job.sh"))
+
+
+def test_a_device() -> None:
+    assert refused(Path("/dev/zero")) == "not a regular file"
+
+
+def test_a_binary_file(script: Path) -> None:
+    script.write_bytes(b"\x7fELF" + bytes(2000))
+    assert "binary" in refused(script)
+
+
+def test_a_script_larger_than_slurm_takes(script: Path) -> None:
+    with script.open("wb") as stream:
+        stream.truncate(50 << 20)
+    assert str(MAX_SCRIPT_BYTES) in refused(script)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_script(script: Path) -> None:
+    script.write_text(megatron_script(FITS))
+    script.chmod(0)
+    assert refused(script) == "Permission denied"
+
+
+def test_an_unknown_cluster_is_one_error_that_names_near_ones(script: Path) -> None:
+    script.write_text(megatron_script(FITS))
+    error = check(script, "--cluster", "superpod-h10").exception
+    assert isinstance(error, InputError)
+    assert "superpod-h10" in error.message
+    assert int(error.exit_status) == 2
+
+
+def test_more_nodes_than_the_script_asks_for(script: Path) -> None:
+    script.write_text(megatron_script(FITS))
+    found = answer(script, "--nodes", "16")[1]
+    assert (found["workload"]["plan"]["nodes"], found["workload"]["plan"]["gpus"]) == (16, 128)
+    assert found["workload"]["plan"]["dp"] == 2
+
+
+def test_arguments_are_those_of_the_script(script: Path) -> None:
+    script.write_text(megatron_script("--global-batch-size 64 --micro-batch-size $1"))
+    assert answer(script, "2")[1]["workload"]["plan"]["micro_batch"] == 2
+
+
+def test_a_plan_that_is_not_the_gpu_count_is_a_problem_with_its_line(script: Path) -> None:
+    script.write_text(megatron_script(FITS.replace("parallel-size 8", "parallel-size 6", 1)))
+    status, found = answer(script)
+    assert (status, found["verdict"]) == (0, "unknown")
+    problem = next(entry for entry in found["problems"] if "64 GPUs" in entry["what"])
+    assert (problem["file"], problem["line"]) == (str(script), 4)
+
+
+def test_named_files_are_read_beside_the_script(script: Path) -> None:
+    script.write_text(
+        megatron_script("--global-batch-size 64 --micro-batch-size $MBS").replace("srun", "source a.env\nsrun")
+    )
+    assert answer(script)[1]["workload"]["plan"]["micro_batch"] is None
+    (script.parent / "a.env").write_text("MBS=2\n")
+    assert answer(script)[1]["workload"]["plan"]["micro_batch"] == 2
+
+
+@pytest.mark.parametrize("name", ["/proc/kmsg", "pipe", "/dev/stdin", "a" * 5000, ".", "loop", "/proc/self/mem"])
+def test_named_files_that_cannot_be_read_do_no_harm(script: Path, name: str) -> None:
+    os.mkfifo(script.parent / "pipe")
+    (script.parent / "loop").symlink_to("loop")
+    script.write_text(megatron_script(FITS).replace("srun", f"source {name}\nsrun"))
+    assert answer(script)[0] == 0
+
+
+@pytest.mark.parametrize("word", ["$'a\\0b'", "$'\\ud800'", "'\x1b[31m'", "$'\\xff'"])
+def test_names_of_files_may_be_anything(script: Path, word: str) -> None:
+    script.write_text(megatron_script(f"{FITS} --c {word}/config.json").replace("srun", f"source {word}\nsrun"))
+    answer(script)
+    assert "\x1b" not in check(script, *CLUSTER).stdout
+
+
+def test_escape_sequences_in_a_file_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    result = check(tmp_path / "\x1b[31m\nx.sh", *CLUSTER)
+    assert result.return_value == 2
+    assert "\x1b" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_installed_command_ends_with_the_same_status(script: Path) -> None:
+    script.write_text(megatron_script(OOM))
+    done = subprocess.run(
+        [sys.executable, "-m", "opsk", "check", str(script), *CLUSTER], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    done = subprocess.run(
+        [sys.executable, "-m", "opsk", "check", str(script), "--cluster", "nowhere"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("opsk: ")
