@@ -112,9 +112,11 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
                 raise InputError(f"{shown}: not a regular file", hint="name the script that sbatch gets")
-            content = stream.read(limit_bytes + 1)
+            # files of /proc claim to be empty: reading some waits, or takes messages away from others
+            content = stream.read(limit_bytes + 1) if facts.st_size else b""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(harmless(f"{shown}: {reason}"), hint="check the name and the permissions") from error

@@ -1,0 +1,61 @@
+"""How long does advice take? ``python -m benchmarks.advice``: quick verdict and full advice on the example scripts.
+
+Targets: read, complete and predict one plan in 2 ms; with ways out and the best plan in 60 ms. CPU time is reported: it
+does not depend on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from opsk.hardware.catalog import cluster
+from opsk_jobcheck.adviser import Adviser
+from opsk_jobcheck.document import record
+from opsk_jobcheck.readers.script import read_script
+from opsk_jobcheck.rendering import lines
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+REPEATS = 200
+FULL_REPEATS = 50
+
+
+def main() -> None:
+    """Print median and P99 of every part, by script."""
+    quick = Adviser(cluster=cluster("superpod-h100"), search=False)
+    full = Adviser(cluster=cluster("superpod-h100"))
+    print(f"{'script':28}{'part':16}{'median ms':>10}{'P99 ms':>10}")
+    for path in sorted(EXAMPLES.glob("*.sbatch")):
+        script = path.read_bytes()
+        parts = (
+            ("read", REPEATS, lambda script=script: read_script(script, file="job.sh")),
+            ("quick verdict", REPEATS, lambda script=script: quick.advise(read_script(script, file="job.sh"))),
+            ("full advice", FULL_REPEATS, lambda script=script: advise(full, script)),
+        )
+        for name, repeats, part in parts:
+            median, p99 = timed(part, repeats)
+            print(f"{path.stem:28}{name:16}{median * 1e3:10.2f}{p99 * 1e3:10.2f}")
+
+
+def advise(adviser: Adviser, script: bytes) -> None:
+    """Do all that the advisor does for one submission: the lines for the terminal and the record, too."""
+    advice = adviser.advise(read_script(script, file="job.sh"))
+    lines(advice)
+    record(advice)
+
+
+def timed(part: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Return median and P99 of the CPU time [s] of some warm calls."""
+    part()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time_ns()
+        part()
+        times.append((time.process_time_ns() - start) / 1e9)
+    return statistics.median(times), sorted(times)[int(0.99 * (repeats - 1))]
+
+
+if __name__ == "__main__":
+    main()
