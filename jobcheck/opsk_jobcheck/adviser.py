@@ -77,7 +77,8 @@ class Adviser:
     def _obstacles(self, workload: Workload, completion: Completion) -> tuple[str, ...]:
         """Return what stands in the way of a prediction, in words."""
         why = {entry.field: entry.why for entry in workload.unknown}
-        reasons = [f"{name.partition('.')[2]}: {why.get(name, 'not stated')}" for name in completion.missing]
+        missing = sorted(completion.missing, key=lambda name: name.startswith("plan."))
+        reasons = [f"{name.partition('.')[2]}: {why.get(name, 'not stated')}" for name in missing]
         if self.cluster is None:
             reasons.append("no cluster is named: give --cluster, or set cluster in /etc/opsk/opsk.toml")
         reasons += [problem.what for problem in completion.problems if completion.plan is None]

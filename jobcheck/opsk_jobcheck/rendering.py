@@ -165,7 +165,16 @@ def _network(advice: Advice) -> list[str]:
 def _unknown(advice: Advice) -> list[str]:
     """Say what cannot be told, and why."""
     reasons = advice.why_unknown or ("the script does not say enough",)
-    return [_labelled("verdict", f"? cannot tell: {reasons[0]}"), *(_labelled("", reason) for reason in reasons[1:])]
+    told = [_labelled("verdict", f"? cannot tell: {reasons[0]}"), *(_labelled("", reason) for reason in reasons[1:])]
+    if advice.completion.missing:
+        words = " ".join(f"{name.partition('.')[2]}=…" for name in _ordered(advice.completion.missing))
+        told.append(_labelled("", f"→ to be told all the same, say it in a line of the script: #OPSK {words}"))
+    return told
+
+
+def _ordered(names: tuple[str, ...]) -> list[str]:
+    """Return field names, the model's before the plan's."""
+    return sorted(names, key=lambda name: name.startswith("plan."))
 
 
 def _read(advice: Advice) -> list[str]:
