@@ -94,9 +94,7 @@ def test_embedding_and_head_may_count_as_pipeline_layers() -> None:
 def test_all_plans_are_legal_whatever_was_asked(
     tp: int, pp: int, dp: int, micro_batch: int, steps: int, sharding: Sharding
 ) -> None:
-    asked = Plan(
-        tp=tp, pp=pp, dp=dp, micro_batch=micro_batch, global_batch=micro_batch * dp * steps, sharding=sharding
-    )
+    asked = Plan(tp=tp, pp=pp, dp=dp, micro_batch=micro_batch, global_batch=micro_batch * dp * steps, sharding=sharding)
     for plan in all_plans(LLAMA_70B, asked, hb_domain_gpus=8):
         assert plan.gpus == asked.gpus
         assert plan.global_batch == asked.global_batch
