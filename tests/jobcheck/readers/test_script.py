@@ -84,6 +84,12 @@ def test_arguments_of_the_script_are_its_positional_parameters() -> None:
     assert read(script).plan.micro_batch is None
 
 
+@pytest.mark.parametrize("count", ["²", "٣", "9" * 5000, "-1", "''", "$X"])
+def test_arguments_shifted_by_nonsense_cannot_be_told(count: str) -> None:
+    script = HEAD + f"shift {count}\nsrun python p.py {SHAPE} --micro-batch-size $1\n"
+    assert read(script, request=SlurmRequest(arguments=("4", "x"))).plan.micro_batch in (None, 4)
+
+
 def test_the_shell_begins_with_its_usual_field_separators() -> None:
     script = HEAD + f"OLD=$IFS; IFS=,; IFS=$OLD\nF='--micro-batch-size 4'\nsrun python p.py {SHAPE} $F\n"
     assert read(script).plan.micro_batch == 4
