@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from opsk.cli.document import harmless
 from opsk.costmodel.table import PredictionTable
 from opsk.units import as_gib, format_duration
@@ -11,6 +13,8 @@ from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.suggestions import MIN_GAIN, Suggestion
 
 LABEL_WIDTH = 9
+MAX_WIDTH = 100
+"""Lines are broken here: with sbatch's prefix they fit a terminal of 114 columns."""
 MAX_TEXT = 60
 MEMORY_TERMS_SHOWN = 4
 MARKS = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
@@ -29,7 +33,8 @@ def lines(advice: Advice) -> tuple[str, ...]:
         body = [_headline(advice), *_unknown(advice)]
     else:
         body = [_headline(advice), *_memory(advice), *_speed(advice), *_network(advice)]
-    return tuple(harmless(line) for line in (*body, *_read(advice), *_assumed(advice), *_problems(advice)) if line)
+    told = (*body, *_read(advice), *_assumed(advice), *_problems(advice))
+    return tuple(piece for line in told if line for piece in _wrapped(harmless(line)))
 
 
 def short_lines(advice: Advice) -> tuple[str, ...]:
@@ -226,6 +231,22 @@ def _share(ratio: float) -> str:
     if 0.995 <= ratio < 1:
         return "> 99%"
     return "< 1%" if 0 < ratio < 0.005 else f"{ratio:.0%}"
+
+
+def _wrapped(line: str) -> list[str]:
+    """Break a long line at blanks, its continuation under its text; a word that is longer stays whole to be pasted."""
+    if len(line) <= MAX_WIDTH:
+        return [line]
+    indent = " " * LABEL_WIDTH
+    pieces = textwrap.wrap(
+        line[LABEL_WIDTH:],
+        MAX_WIDTH - LABEL_WIDTH,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    hang = "  " if pieces and pieces[0].startswith("→") else ""
+    return [line[:LABEL_WIDTH] + pieces[0], *(indent + hang + piece for piece in pieces[1:])]
 
 
 def _labelled(label: str, text: str) -> str:
