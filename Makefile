@@ -41,8 +41,9 @@ demo: setup  ## start a lab cluster, submit the examples, show the advice
 golden: $(VENV)/.ready  ## accept what the golden tests print now, to be read in review
 	@OPSK_GOLDEN=write $(BIN)/python -m pytest -q tests || true
 
-docs: $(VENV)/.ready  ## write the generated pages and pictures again
+docs: $(VENV)/.ready  ## write the generated pages and the README's outputs again (needs the lab)
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/outputs.py
 
 bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails
 	@for bench in costmodel_rows placement fabric_read exporter_scrape advice; do \

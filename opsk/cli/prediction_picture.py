@@ -65,7 +65,7 @@ def _verdict(shown: Mapping[str, Any]) -> Text:
     text.append(f"{mark} {words}", style=f"bold {style}")
     text.append(f"  {total['expected']:.1f} GiB ({total['low']:.1f}–{total['high']:.1f})")
     text.append(f" of {as_gib(memory['capacity_bytes']):.1f} GiB, chance to fit {memory['fit_probability']:.0%}")
-    text.append(f", fullest at pipeline stage {memory['stage']}")
+    text.append(f", fullest stage {memory['stage']}")
     return text
 
 
