@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("OPSK_SHARED", ROOT.parent / "shared"))
+
+
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("OPSK_HYPOTHESIS", "same"))
+"""The same examples on every run: a change breaks a test, not the dice; ``OPSK_HYPOTHESIS=explore`` throws them."""
+
+# A shell that starts the tests in the background has them ignore SIGINT, and every process that they start as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
