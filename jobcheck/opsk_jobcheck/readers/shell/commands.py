@@ -52,7 +52,10 @@ def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> No
     hidden = evaluator.frames[-1].hidden
     for name in sorted(assigned | {name for name in named if _NAME.fullmatch(name)}):
         if all(name != before for before, _ in hidden):
-            hidden.append((name, evaluator.scope.variables.get(name)))
+            before = evaluator.scope.variables.get(name)
+            if not evaluator.certain:
+                before = Scalar(unknown(f"{name} may be local to a function", command.line))
+            hidden.append((name, before))
             if name in named and name not in assigned:
                 evaluator.scope.remove(name)
 
@@ -124,9 +127,17 @@ def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
             evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
         elif name and not name.startswith("-"):
             evaluator.scope.remove(name)
-            if evaluator.frames and any(name == hidden for hidden, _ in evaluator.frames[-1].hidden):
-                evaluator.scope.set(name, Scalar(unknown(f"the local {name} is unset", command.line)))
+            _uncover(evaluator, name, command.line)
     return bool(command)
+
+
+def _uncover(evaluator: Evaluator, name: str, line: int) -> None:
+    """Forget a name that is ``local`` to a function being walked: which variable ``unset`` uncovers is not followed."""
+    lost = Scalar(unknown(f"the local {name} is unset", line))
+    for frame in evaluator.frames:
+        if any(name == hidden for hidden, _ in frame.hidden):
+            frame.hidden = [(hidden, lost if hidden == name else before) for hidden, before in frame.hidden]
+            evaluator.scope.set(name, lost)
 
 
 def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:

@@ -430,9 +430,8 @@ class Evaluator:
             text = expander.text(assignment.value)
             self.scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
         elif assignment.append:
-            self.scope.set(
-                name, Scalar(join((self.scope.text(name, assignment.line), expander.text(assignment.value))))
-            )
+            added = expander.text(assignment.value)
+            self.scope.set(name, Scalar(join((self.scope.text(name, assignment.line), added))))
         else:
             self.scope.set(name, Scalar(expander.text(assignment.value)))
 

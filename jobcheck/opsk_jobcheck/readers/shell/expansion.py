@@ -32,6 +32,7 @@ _BLANKS = re.compile(r"[ \t\n]+")
 _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
 _BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
+_MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
 
 
@@ -67,6 +68,8 @@ class Expander:
             if _is_star(segment):
                 ifs = self.scope.ifs()
                 blank = unknown("IFS is not known", segment.line) if ifs is None else literal(ifs[:1], segment.line)
+            elif (segment.op or not segment.quoted) and self.scope.ifs() != DEFAULT_IFS:
+                blank = unknown("members are joined by an IFS that is not the usual one", segment.line)
             return join(
                 piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))
             )
@@ -95,11 +98,11 @@ class Expander:
                         current = None
                     current = _longer(current, member.parts)
                 continue
-            pieces = members if members is not None else [self._single(segment)]
             if segment.quoted:
                 stays = True
                 current = _longer(current, self._whole(segment).parts)
                 continue
+            pieces = members if members is not None else [self._single(segment)]
             for index, piece in enumerate(pieces):
                 if index and current is not None:
                     done.append(current)
@@ -127,6 +130,8 @@ class Expander:
         elif isinstance(variable, Array):
             return [_some(variable.why, segment.line)]
         elif isinstance(variable, Scalar):
+            if variable.text.known is None and not variable.text.is_filled:
+                return [_some(variable.text.why, segment.line)]
             members = [variable.text]
         elif self.scope.is_certainly_unset(segment.name):
             members = []
@@ -144,7 +149,8 @@ class Expander:
 
     def _indices(self, segment: Param, variable: Variable | None) -> list[Text]:
         """Return the members of ``${!a[@]}``."""
-        if isinstance(variable, Array) and not variable.why and is_countable(variable.words):
+        is_known = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
+        if isinstance(variable, Array) and is_known and self.scope.ifs() == DEFAULT_IFS:
             return [literal(str(index), segment.line) for index in range(len(variable.words))]
         return [_some(f"the indices of {segment.name} are not known", segment.line)]
 
@@ -171,7 +177,9 @@ class Expander:
         if segment.op == "indirect":
             return self._indirect(segment)
         value = self._value(segment)
-        return self._operated(segment, value) if segment.op else value or self.scope.text(segment.name, segment.line)
+        if segment.op:
+            return self._operated(segment, value)
+        return value if value is not None else self._unset_text(segment)
 
     def _value(self, segment: Param) -> Text | None:
         """Return a parameter's text, ``None`` when it is unset or nothing is known of it."""
@@ -195,7 +203,13 @@ class Expander:
         variable = self.scope.find(name)
         if isinstance(variable, Array):
             return self._member(segment, variable)
+        if isinstance(variable, Scalar) and segment.index not in ("", "@", "*"):
+            return self._member(segment, Array((variable.text,)))
         return variable.text if isinstance(variable, Scalar) else None
+
+    def _is_unset(self, segment: Param) -> bool:
+        """Return whether a parameter that `_value` does not know is certainly unset."""
+        return self.scope.find(segment.name) is not None or self.scope.is_certainly_unset(segment.name)
 
     def _member(self, segment: Param, array: Array) -> Text | None:
         """Return ``${a[i]}``."""
@@ -210,24 +224,26 @@ class Expander:
 
     def _operated(self, segment: Param, value: Text | None) -> Text:
         """Apply the operator of ``${name op arg}``."""
-        op, line = segment.op, segment.line
+        op = segment.op
         plain = op.lstrip(":")
         if plain in ("-", "=", "+", "?"):
             return self._defaulted(segment, value, plain, counts_empty=op.startswith(":"))
         if value is None:
-            if not self.scope.is_certainly_unset(segment.name):
-                return self.scope.text(segment.name, line)
+            if not self._is_unset(segment):
+                return self._unset_text(segment)
             value = Text()
         return self._changed(segment, value)
 
     def _defaulted(self, segment: Param, value: Text | None, op: str, *, counts_empty: bool) -> Text:
         """Apply ``:-``, ``:=``, ``:+`` and ``:?``; a name that the script never set counts as unset."""
-        is_set: bool | None = value is not None and (value.is_filled if counts_empty else True)
+        is_set = _is_set(value, counts_empty=counts_empty)
         if is_set is None and value is not None:
+            if "((" in segment.arg:
+                self._uncalculated(segment.arg, value.why, segment.line)
             return unknown(value.why, segment.line)
         if op == "+":
-            if value is None and not self.scope.is_certainly_unset(segment.name):
-                return self.scope.text(segment.name, segment.line)
+            if value is None and not self._is_unset(segment):
+                return self._unset_text(segment)
             return self.argument(segment.arg, segment) if is_set else Text()
         if is_set and value is not None:
             return value
@@ -241,22 +257,28 @@ class Expander:
     def _takes_argument(self, segment: Param) -> bool:
         """Tell whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
         op = segment.op.removeprefix(":")
-        if segment.quoted or op not in ("-", "+") or not _QUOTE.search(segment.arg) or segment.index in ("@", "*"):
+        if segment.quoted or op not in ("-", "+") or not _QUOTE.search(segment.arg):
             return False
+        if segment.index in ("@", "*"):
+            variable = self.scope.find(segment.name)
+            has_members = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
+            return has_members and segment.op == "+" and isinstance(variable, Array) and bool(variable.words)
         value = self._value(segment)
-        is_set = value is not None and (value.is_filled if segment.op[0] == ":" else True)
+        is_set = _is_set(value, counts_empty=segment.op[0] == ":")
         return is_set is (op == "+") and (op == "-" or value is not None)
 
     def _unset_text(self, segment: Param) -> Text:
         """Return what is known of a parameter that is required but not set here."""
         if segment.name.isdigit():
             return self.scope.positional(int(segment.name[:6]), segment.line)
-        return self.scope.text(segment.name, segment.line)
+        return Text() if self._is_unset(segment) else self.scope.text(segment.name, segment.line)
 
     def argument(self, text: str, segment: Param) -> Text:
         """Expand the argument of an operator."""
         if self.depth >= MAX_DEPTH:
             return unknown("expansions are nested too deeply", segment.line)
+        if (segment.quoted or segment.op in ("=", ":=")) and _MEMBERS.search(text):
+            return _some("members of an array inside another expansion are not followed", segment.line)
         word = self._parsed(text, segment, quoted=segment.quoted)
         return Expander(self.scope, self.source, self.depth + 1).text(word)
 
@@ -401,6 +423,15 @@ class Expander:
 def _some(why: str, line: int) -> Text:
     """Return what may be any number of unknown words."""
     return Text((Part("", line, why or "not known", many=True),))
+
+
+def _is_set(value: Text | None, *, counts_empty: bool) -> bool | None:
+    """Return whether a parameter is set (and not empty); what is unknown may also be unset."""
+    if value is None:
+        return False
+    if value.known is None:
+        return value.is_filled
+    return bool(value.known) or not counts_empty
 
 
 def _brief(command: str) -> str:

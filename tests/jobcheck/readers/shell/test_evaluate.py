@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from opsk_jobcheck.readers.arguments import parse_arguments
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.values import Run, Scalar, Text, literal
 
@@ -124,3 +125,10 @@ def test_assignments_in_a_pipeline_are_lost_as_in_bash() -> None:
 )
 def test_a_script_that_is_cut_off_is_read_as_far_as_it_goes(text: str) -> None:
     assert read("Y=2\n" + text).variables["Y"] == Scalar(Text(literal("2", 1).parts))
+
+
+def test_flags_that_may_or_may_not_be_passed_are_not_certain() -> None:
+    words = read('A="--tp 2"\nif test -f x; then A="$A --tp 4 --bf16"; fi\nrun $A --pp 2\n').invocations[0].words
+    flags = parse_arguments(words, valueless=frozenset({"--bf16"})).flags
+    assert [flags[name].certain for name in ("--tp", "--bf16", "--pp")] == [False, False, True]
+    assert flags["--tp"].value.known is None

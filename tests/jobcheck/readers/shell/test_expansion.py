@@ -96,6 +96,16 @@ def test_an_empty_array_in_quotes_is_no_word() -> None:
     assert known(read('A=()\nB=(x "${A[@]}" y)\n'), "B") == ["x", "y"]
 
 
+def test_the_idiom_for_arrays_that_may_be_empty_keeps_their_words() -> None:
+    result = read('A=(a \'b c\')\nB=()\nC=(${A[@]+"${A[@]}"} ${B[@]+"${B[@]}"})\n')
+    assert known(result, "C") == ["a", "b c"]
+
+
+def test_a_member_that_an_array_does_not_have_is_empty() -> None:
+    result = read("A=(a b)\nX=${A[5]}\nN=${#A[5]}\nD=${A[5]:-d}\n")
+    assert (known(result, "X"), known(result, "N"), known(result, "D")) == ("", "0", "d")
+
+
 def test_members_behind_words_of_unknown_number_are_unknown() -> None:
     assert known(read("A=($(ls) 4)\nX=${A[1]}\nN=${#A[@]}\n"), "X") is None
 
