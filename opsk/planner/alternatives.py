@@ -18,6 +18,9 @@ from opsk.workload.plan import Plan, Recompute, Sharding
 MAX_TABLE_ROWS = 20_000
 """A table is cut here, largest tensor- and pipeline-parallel sizes last, so that advice stays within its deadline."""
 
+MAX_MICRO_BATCHES = 8
+"""So many smaller micro-batches are tried near a plan, largest first."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -126,8 +129,7 @@ def _single_changes(plan: Plan) -> Iterator[Alternative]:
     for mode in (Recompute.SELECTIVE, Recompute.FULL):
         if mode is not plan.recompute:
             yield from _changed(plan, "recompute", f"recompute {mode.value}", recompute=mode)
-    if plan.micro_batch > 1:
-        size = next(size for size in reversed(_divisors(plan.micro_batch)) if size < plan.micro_batch)
+    for size in [size for size in reversed(_divisors(plan.micro_batch)) if size < plan.micro_batch][:MAX_MICRO_BATCHES]:
         yield from _changed(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
     for factor in (2, 4):
         if plan.dp % factor == 0:

@@ -99,3 +99,13 @@ def test_all_plans_are_legal_whatever_was_asked(
         assert plan.gpus == asked.gpus
         assert plan.global_batch == asked.global_batch
         assert is_legal(LLAMA_70B, plan, hb_domain_gpus=8)
+
+
+def test_a_far_too_large_micro_batch_is_brought_down_in_one_change() -> None:
+    asked = Plan(tp=2, pp=1, dp=8, micro_batch=64, global_batch=1024)
+    sizes = {
+        entry.plan.micro_batch
+        for entry in neighbours(LLAMA_70B, asked, hb_domain_gpus=8)
+        if [change.axis for change in entry.changes] == ["micro_batch"]
+    }
+    assert sizes == {32, 16, 8, 4, 2, 1}
