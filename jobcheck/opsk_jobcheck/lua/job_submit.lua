@@ -274,10 +274,21 @@ local function arguments(job_desc)
   return found, table.concat(found, " ")
 end
 
--- Of what was typed after salloc and srun, 22.05 shows nothing and one word: the advisor may know the rest.
+-- Does a shell read a script here, or is a file run that may be one? The advisor knows what cli_filter read in it.
+local SHELLS = { sh = true, bash = true, dash = true, zsh = true, ksh = true }
+local function may_run_a_script(argv)
+  local first = argv[1]:match("[^/]*$")
+  if not SHELLS[first] then return argv[1]:find("/", 1, true) or first:find("%.%a*sh$") end
+  local at = 2
+  while argv[at] and argv[at]:find("^%-") and argv[at] ~= "-c" do at = at + 1 end
+  return argv[at] and argv[at] ~= "-c"
+end
+
+-- Of what was typed after salloc and srun, 22.05 shows nothing and one word: the advisor may know the rest. Newer
+-- releases show all words.
 local function worth_a_question(script, argv, words)
   if script then return #script <= MAX_ASKED and looks_like_training(script) and not opted_out(script) end
-  return #argv <= 1 or looks_like_training(words)
+  return #argv <= 1 or looks_like_training(words) or may_run_a_script(argv)
 end
 
 local function question(job_desc, submit_uid, script, argv)

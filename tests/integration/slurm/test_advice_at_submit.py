@@ -229,8 +229,9 @@ def test_an_allocation_gets_the_record_too(advised: AdvisedLab) -> None:
     assert advised.shown(submitted.job)["AdminComment"].startswith("opsk:v1 verdict=fits")
 
 
-def test_a_job_that_trains_nothing_gets_no_record(advised: AdvisedLab) -> None:
-    assert "AdminComment" not in advised.shown(advised.sbatch("trains nothing").job)
+@pytest.mark.parametrize("command", ["sbatch", "salloc"])
+def test_a_job_that_trains_nothing_gets_no_record(advised: AdvisedLab, command: str) -> None:
+    assert "AdminComment" not in advised.shown(submit(advised, command, "trains nothing").job)
 
 
 def test_quiet_is_quiet(advised: AdvisedLab) -> None:

@@ -184,10 +184,20 @@ def test_an_interactive_job_is_asked_about_by_its_words(hooks: Hooks, serve: Ser
     assert "script" not in question(answers)
 
 
-def test_an_interactive_job_that_trains_nothing_is_not_asked_about(hooks: Hooks, serve: Serve) -> None:
+@pytest.mark.parametrize("words", ['"hostname", "-f"', '"bash", "-c", "nvidia-smi"', '"bash", "-l"'])
+def test_an_interactive_job_that_trains_nothing_is_not_asked_about(hooks: Hooks, serve: Serve, words: str) -> None:
     server = serve(AnswerWith(advice()))
-    hooks.submit(submit(fields='argv = { "hostname", "-f" }, script = nil'))
+    hooks.submit(submit(fields=f"argv = {{ {words} }}, script = nil"))
     assert server.connections == 0
+
+
+@pytest.mark.parametrize("words", ['"bash", "job.sh"', '"/bin/sh", "-e", "job", "8"', '"./job", "8"', '"job.sh", "8"'])
+def test_an_interactive_job_that_runs_a_script_is_asked_about(hooks: Hooks, serve: Serve, words: str) -> None:
+    """24.11 shows all words of salloc and srun, and of a script only its name: cli_filter has read it."""
+    server = serve(AnswerWith(advice(lines=[])))
+    ran = hooks.submit(submit(fields=f"argv = {{ {words} }}, script = nil"))
+    assert server.connections == 1
+    assert ran.one("admin_comment") == "opsk:v1 verdict=oom"
 
 
 @pytest.mark.parametrize("words", ["", '"./run"'])
