@@ -55,8 +55,10 @@ class Hooks:
     def run(self, hook: str, scenario: str) -> Ran:
         script = self.directory / "scenario.lua"
         script.write_text(scenario)
+        # A copy: the checkout may lie where only its owner can read.
+        harness = shutil.copy(HARNESS, self.directory)
         done = subprocess.run(
-            [shutil.which(self.lua) or self.lua, str(HARNESS), str(self.directory / hook), str(script)],
+            [shutil.which(self.lua) or self.lua, str(harness), str(self.directory / hook), str(script)],
             capture_output=True,
             timeout=60,
             cwd=self.directory,
