@@ -19,7 +19,7 @@ from opsk_jobcheck.readers.shell.values import Run, Text, literal, unknown
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.request import SlurmRequest
 
-MAX_SCRIPT_CHARS = 1 << 20
+MAX_SCRIPT_CHARS = 1 << 18
 MAX_WANTED_FILES = 8
 _RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_PROCID", "SLURM_NODEID")
 _RUNTIME_MORE = ("SLURM_LOCALID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME", "SLURMD_NODENAME", "SLURM_JOB_PARTITION")
