@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from opsk_jobcheck.readers.shell.lexer import WORD_ENDS, Lexer
+from opsk_jobcheck.readers.shell.redirections import Redirections
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
@@ -18,7 +19,6 @@ from opsk_jobcheck.readers.shell.syntax import (
     Lit,
     Loop,
     Pipeline,
-    Redirect,
     Simple,
     Test,
     Word,
@@ -27,7 +27,6 @@ from opsk_jobcheck.readers.shell.syntax import (
 MAX_COMMANDS = 20_000
 MAX_NESTING = 60
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
-_REDIRECT = re.compile(r"(?:[0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
@@ -40,8 +39,8 @@ class Parser:
 
     def __init__(self, source: Source) -> None:
         self.lexer = Lexer(source)
+        self.redirections = Redirections(self.lexer)
         self.problems: list[tuple[int, str]] = []
-        self.bodies: list[tuple[Redirect, bool, bool]] = []
         self.count = 0
         self.depth = 0
 
@@ -82,7 +81,7 @@ class Parser:
             self.lexer.skip_blank()
             if self.lexer.starts("\n"):
                 self.lexer.position += 1
-                self._read_bodies()
+                self.redirections.read_bodies()
             elif self.lexer.text.startswith((";;", ";&"), self.lexer.position) or not self.lexer.text.startswith(
                 (";", "&"), self.lexer.position
             ):
@@ -96,7 +95,7 @@ class Parser:
             self.lexer.skip_blank()
             if not self.lexer.take("\n"):
                 return
-            self._read_bodies()
+            self.redirections.read_bodies()
 
     def _keyword(self) -> str:
         """Return the bare word that comes next without consuming it, else an empty string."""
@@ -181,7 +180,7 @@ class Parser:
 
     def _redirected(self, command: Command) -> Command:
         """Step over the redirections behind a compound command."""
-        while redirect := self._redirect():
+        while redirect := self.redirections.read():
             del redirect
         return command
 
@@ -327,7 +326,7 @@ class Parser:
         while self.lexer.position < self.lexer.end:
             self.lexer.skip_blank()
             declares = bool(command.words) and command.words[0].bare in DECLARERS
-            if redirect := self._redirect():
+            if redirect := self.redirections.read():
                 command.redirects.append(redirect)
             elif (not command.words or declares) and (assignment := self._assignment()):
                 (command.arrays if declares else command.assignments).append(assignment)
@@ -357,56 +356,3 @@ class Parser:
             else:
                 self.lexer.position += 1
         return Assignment(name, line, None, append, index, words)
-
-    def _redirect(self) -> Redirect | None:
-        """Parse one redirection; a here-document's body is read at the next newline."""
-        self.lexer.skip_blank()
-        match = _REDIRECT.match(self.lexer.text, self.lexer.position)
-        if not match:
-            return None
-        line = self.lexer.line()
-        operator = match.group(1)
-        if operator in ("<", ">") and self.lexer.text.startswith("(", match.end()):
-            self.lexer.position = self.lexer.matching(match.end() + 1, "(", ")") + 1
-            return Redirect("process", Word([], line))
-        self.lexer.position = match.end()
-        self.lexer.skip_blank()
-        redirect = Redirect(operator, self.lexer.read_word() or Word([], line))
-        if operator in ("<<", "<<-"):
-            is_quoted = any(isinstance(piece, Lit) and piece.quoted for piece in redirect.target.segments)
-            self.bodies.append((redirect, is_quoted, operator == "<<-"))
-        return redirect
-
-    def _read_bodies(self) -> None:
-        """Read the here-documents that begin at this line."""
-        waiting, self.bodies = self.bodies, []
-        for redirect, is_quoted, strips_tabs in waiting:
-            end_word = "".join(piece.text for piece in redirect.target.segments if isinstance(piece, Lit))
-            redirect.body = self._body(end_word, is_quoted=is_quoted, strips_tabs=strips_tabs)
-
-    def _body(self, end_word: str, *, is_quoted: bool, strips_tabs: bool) -> Word:
-        """Read lines up to the one that is ``end_word``."""
-        text, start = self.lexer.text, self.lexer.position
-        lines: list[tuple[int, str]] = []
-        position = start
-        while position < self.lexer.end:
-            newline = text.find("\n", position)
-            stop = self.lexer.end if newline < 0 else newline
-            content = text[position:stop].lstrip("\t") if strips_tabs else text[position:stop]
-            next_position = stop + 1
-            if content == end_word:
-                position = next_position
-                break
-            lines.append((self.lexer.source.line_at(position), content + "\n"))
-            position = next_position
-        self.lexer.position = min(position, self.lexer.end)
-        first = lines[0][0] if lines else self.lexer.line()
-        if is_quoted:
-            return Word([Lit(content, line, quoted=True) for line, content in lines], first)
-        offsets, numbers, offset = [], [], 0
-        for line, content in lines:
-            offsets.append(offset)
-            numbers.append(line)
-            offset += len(content)
-        inner = Source("".join(c for _, c in lines), offsets or [0], numbers or [first], self.lexer.source.unknown)
-        return Lexer(inner).read_body()
