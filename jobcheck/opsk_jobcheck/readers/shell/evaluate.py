@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
+from opsk_jobcheck.readers.shell.branches import walk_case, walk_either, walk_if, walk_loop
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.effects import leaves_loop, names_assigned
+from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.parser import Parser
-from opsk_jobcheck.readers.shell.scope import Scope, differing, merged
+from opsk_jobcheck.readers.shell.scope import Scope, merged
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
@@ -42,14 +43,11 @@ from opsk_jobcheck.readers.shell.values import (
     Variable,
     is_countable,
     join,
-    literal,
     unknown,
 )
 
 MAX_INVOCATIONS = 5000
 MAX_DEPTH = 24
-MAX_TURNS, MAX_ALL_TURNS = 64, 512
-"""Turns that are walked of one loop over known words, and of all loops of a script."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
@@ -163,11 +161,11 @@ class Evaluator:
             value = self.expander().calculated(command.text, command.line).known
             return None if value is None else value != "0"
         if isinstance(command, If):
-            return self._if(command)
+            return walk_if(self, command)
         if isinstance(command, Case):
-            return self._case(command)
+            return walk_case(self, command)
         if isinstance(command, Loop):
-            return self._loop(command)
+            return walk_loop(self, command)
         if isinstance(command, Function):
             self.functions[command.name] = command
             return True
@@ -188,7 +186,7 @@ class Evaluator:
                 status = self.step(command)
             elif status is None:
                 line = getattr(command, "line", 0)
-                after = self._maybe([[command]], line, may_skip=True)
+                after = walk_either(self, [[command]], line, may_skip=True)
                 status = None if after else status
             elif status == (sign == "&&"):
                 status = self.step(command)
@@ -214,112 +212,6 @@ class Evaluator:
         was_ended = self.ended
         self.walk(commands)
         self.scope, self.ended = outer, was_ended
-
-    def _if(self, command: If) -> bool | None:
-        possible: list[list[Command]] = []
-        for condition, body in command.branches:
-            status = True if condition is None else self.walk(condition)
-            if status is False:
-                continue
-            if status and not possible:
-                return self.walk(body)
-            possible.append(body)
-            if status:
-                return self._maybe(possible, command.line, may_skip=False)
-        if not possible:
-            return True
-        return self._maybe(possible, command.line, may_skip=True)
-
-    def _case(self, command: Case) -> bool | None:
-        word = self.expander().text(command.word)
-        if any(end != ";;" for end in command.ends):
-            return self._falling_case(command, word)
-        possible: list[list[Command]] = []
-        for patterns, body in command.branches:
-            verdicts = [self._pattern_matches(word, pattern) for pattern in patterns]
-            if all(verdict is False for verdict in verdicts):
-                continue
-            if True in verdicts and not possible:
-                return self.walk(body)
-            possible.append(body)
-            if True in verdicts:
-                return self._maybe(possible, command.line, may_skip=False)
-        return self._maybe(possible, command.line, may_skip=True) if possible else True
-
-    def _falling_case(self, command: Case, word: Text) -> bool | None:
-        """Walk a ``case`` some of whose branches go on to the next (``;&``) or test on (``;;&``)."""
-        falls = False
-        for index, (patterns, body) in enumerate(command.branches):
-            verdicts = [True] if falls else [self._pattern_matches(word, pattern) for pattern in patterns]
-            falls = False
-            if True not in verdicts and None in verdicts:
-                rest = [inner for _, later in command.branches[index:] for inner in later]
-                return self._some_turns(Loop("", [], rest, command.line))
-            if True in verdicts:
-                self.walk(body)
-                if command.ends[index] == ";;":
-                    return None
-                falls = command.ends[index] == ";&"
-        return None
-
-    def _pattern_matches(self, word: Text, pattern: Word) -> bool | None:
-        text = self.expander().pattern(pattern)
-        if text.known == "*":
-            return True
-        return holds([word, literal("==", 0), text], extended=True)
-
-    def _loop(self, loop: Loop) -> bool | None:
-        """Walk a loop: over known words one by one, else once with everything that it changes unknown."""
-        words = self.expander().words(loop.words) if loop.words is not None else None
-        if words is not None and len(words) <= MAX_TURNS and all(word.known is not None for word in words):
-            return self._each(loop, words)
-        return self._some_turns(loop)
-
-    def _each(self, loop: Loop, words: list[Text]) -> bool | None:
-        """Walk a ``for`` whose words are all known; ``break`` and ``continue`` are not followed."""
-        for word in words:
-            if any(leaves_loop(command) for command in loop.body):
-                return self._some_turns(loop)
-            self.turns += 1
-            if self.turns > MAX_ALL_TURNS:
-                return self._some_turns(loop)
-            self.scope.set(loop.variable, Scalar(word))
-            self.walk(loop.body)
-        return None
-
-    def _some_turns(self, loop: Loop) -> bool | None:
-        """Walk a loop's body once, with everything that it changes unknown before and after."""
-        why = f"it changes in the loop of line {loop.line}"
-        changed = {name for name in self.changed_by([*loop.condition, *loop.body]) | {loop.variable} if name}
-        before = self.scope.copy()
-        for name in changed:
-            self.scope.set(name, Scalar(unknown(why, loop.line)))
-        was_certain, self.certain = self.certain, False
-        was_ended = self.ended
-        self.walk([*loop.condition, *loop.body])
-        self.certain, self.ended = was_certain, was_ended
-        changed |= differing(before, self.scope)
-        for name in changed:
-            is_array = isinstance(before.find(name), Array) or isinstance(self.scope.find(name), Array)
-            self.scope.set(name, Array((), why) if is_array else Scalar(unknown(why, loop.line)))
-        return None
-
-    def _maybe(self, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:
-        """Walk each body as if it were the one; what they disagree on is unknown afterwards."""
-        outer, was_certain, was_ended = self.scope, self.certain, self.ended
-        self.certain = False
-        results: list[Scope] = [outer.copy()] if may_skip else []
-        for body in bodies:
-            self.scope, self.ended = outer.copy(), False
-            self.walk(body)
-            if not self.ended:
-                results.append(self.scope)
-        self.scope, self.certain, self.ended = outer, was_certain, was_ended
-        if not results:
-            self.ended = True
-            return None
-        outer.adopt(merged(results, line) if len(results) > 1 else results[0])
-        return None
 
     def _simple(self, command: Simple) -> bool | None:
         expander = self.expander()

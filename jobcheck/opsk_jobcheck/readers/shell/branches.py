@@ -1,0 +1,137 @@
+"""What holds after an ``if``, a ``case`` or a loop, when not every test in it can be decided?
+
+A branch that is certainly taken is walked alone; branches that may be taken are each walked apart, and what they
+disagree on is unknown afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opsk_jobcheck.readers.shell.conditions import holds
+from opsk_jobcheck.readers.shell.effects import leaves_loop
+from opsk_jobcheck.readers.shell.scope import Scope, differing, merged
+from opsk_jobcheck.readers.shell.syntax import Case, Command, If, Loop, Word
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, unknown
+
+if TYPE_CHECKING:
+    from opsk_jobcheck.readers.shell.evaluate import Evaluator
+
+MAX_TURNS, MAX_ALL_TURNS = 64, 512
+"""Turns that are walked of one loop over known words, and of all loops of a script."""
+
+
+def walk_if(evaluator: Evaluator, command: If) -> bool | None:
+    """Walk the branches of an ``if`` that may be taken."""
+    possible: list[list[Command]] = []
+    for condition, body in command.branches:
+        status = True if condition is None else evaluator.walk(condition)
+        if status is False:
+            continue
+        if status and not possible:
+            return evaluator.walk(body)
+        possible.append(body)
+        if status:
+            return walk_either(evaluator, possible, command.line, may_skip=False)
+    if not possible:
+        return True
+    return walk_either(evaluator, possible, command.line, may_skip=True)
+
+
+def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
+    """Walk the branches of a ``case`` that may be taken."""
+    word = evaluator.expander().text(command.word)
+    if any(end != ";;" for end in command.ends):
+        return _falling_case(evaluator, command, word)
+    possible: list[list[Command]] = []
+    for patterns, body in command.branches:
+        verdicts = [_pattern_matches(evaluator, word, pattern) for pattern in patterns]
+        if all(verdict is False for verdict in verdicts):
+            continue
+        if True in verdicts and not possible:
+            return evaluator.walk(body)
+        possible.append(body)
+        if True in verdicts:
+            return walk_either(evaluator, possible, command.line, may_skip=False)
+    return walk_either(evaluator, possible, command.line, may_skip=True) if possible else True
+
+
+def _falling_case(evaluator: Evaluator, command: Case, word: Text) -> bool | None:
+    """Walk a ``case`` some of whose branches go on to the next (``;&``) or test on (``;;&``)."""
+    falls = False
+    for index, (patterns, body) in enumerate(command.branches):
+        verdicts = [True] if falls else [_pattern_matches(evaluator, word, pattern) for pattern in patterns]
+        falls = False
+        if True not in verdicts and None in verdicts:
+            rest = [inner for _, later in command.branches[index:] for inner in later]
+            return _some_turns(evaluator, Loop("", [], rest, command.line))
+        if True in verdicts:
+            evaluator.walk(body)
+            if command.ends[index] == ";;":
+                return None
+            falls = command.ends[index] == ";&"
+    return None
+
+
+def _pattern_matches(evaluator: Evaluator, word: Text, pattern: Word) -> bool | None:
+    text = evaluator.expander().pattern(pattern)
+    if text.known == "*":
+        return True
+    return holds([word, literal("==", 0), text], extended=True)
+
+
+def walk_loop(evaluator: Evaluator, loop: Loop) -> bool | None:
+    """Walk a loop: over known words one by one, else once with everything that it changes unknown."""
+    words = evaluator.expander().words(loop.words) if loop.words is not None else None
+    if words is not None and len(words) <= MAX_TURNS and all(word.known is not None for word in words):
+        return _each(evaluator, loop, words)
+    return _some_turns(evaluator, loop)
+
+
+def _each(evaluator: Evaluator, loop: Loop, words: list[Text]) -> bool | None:
+    """Walk a ``for`` whose words are all known; ``break`` and ``continue`` are not followed."""
+    for word in words:
+        if any(leaves_loop(command) for command in loop.body):
+            return _some_turns(evaluator, loop)
+        evaluator.turns += 1
+        if evaluator.turns > MAX_ALL_TURNS:
+            return _some_turns(evaluator, loop)
+        evaluator.scope.set(loop.variable, Scalar(word))
+        evaluator.walk(loop.body)
+    return None
+
+
+def _some_turns(evaluator: Evaluator, loop: Loop) -> bool | None:
+    """Walk a loop's body once, with everything that it changes unknown before and after."""
+    why = f"it changes in the loop of line {loop.line}"
+    changed = {name for name in evaluator.changed_by([*loop.condition, *loop.body]) | {loop.variable} if name}
+    before = evaluator.scope.copy()
+    for name in changed:
+        evaluator.scope.set(name, Scalar(unknown(why, loop.line)))
+    was_certain, evaluator.certain = evaluator.certain, False
+    was_ended = evaluator.ended
+    evaluator.walk([*loop.condition, *loop.body])
+    evaluator.certain, evaluator.ended = was_certain, was_ended
+    changed |= differing(before, evaluator.scope)
+    for name in changed:
+        is_array = isinstance(before.find(name), Array) or isinstance(evaluator.scope.find(name), Array)
+        evaluator.scope.set(name, Array((), why) if is_array else Scalar(unknown(why, loop.line)))
+    return None
+
+
+def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:
+    """Walk each body as if it were the one; what they disagree on is unknown afterwards."""
+    outer, was_certain, was_ended = evaluator.scope, evaluator.certain, evaluator.ended
+    evaluator.certain = False
+    results: list[Scope] = [outer.copy()] if may_skip else []
+    for body in bodies:
+        evaluator.scope, evaluator.ended = outer.copy(), False
+        evaluator.walk(body)
+        if not evaluator.ended:
+            results.append(evaluator.scope)
+    evaluator.scope, evaluator.certain, evaluator.ended = outer, was_certain, was_ended
+    if not results:
+        evaluator.ended = True
+        return None
+    outer.adopt(merged(results, line) if len(results) > 1 else results[0])
+    return None
