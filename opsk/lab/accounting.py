@@ -41,7 +41,10 @@ def bring_up_database(launcher: Launcher) -> None:
     """
     record = launcher.record
     folder = record.folder
-    place = ("--no-defaults", f"--datadir={folder.mysql}", f"--user={record.user}")
+    # At its start MariaDB removes the temporary tables of every other one that has the same directory for them.
+    temporary = folder.state / "mysql"
+    temporary.mkdir(mode=0o700)
+    place = ("--no-defaults", f"--datadir={folder.mysql}", f"--tmpdir={temporary}", f"--user={record.user}")
     careless = (
         "--innodb-flush-log-at-trx-commit=0",
         "--innodb-flush-method=nosync",

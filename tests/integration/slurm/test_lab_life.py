@@ -95,6 +95,17 @@ def _wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def test_temporary_tables_of_other_databases_are_left_alone(opsk, place: Path):
+    # A MariaDB that starts takes what it finds in its directory for temporary tables for its own of yesterday.
+    handle, theirs = tempfile.mkstemp(prefix="#sql-temptable-", suffix=".MAD")
+    os.close(handle)
+    try:
+        assert opsk("lab", "up", "--dir", place / "lab", *SMALL).returncode == 0
+        assert Path(theirs).exists()
+    finally:
+        Path(theirs).unlink(missing_ok=True)
+
+
 def test_two_labs_start_at_once_and_one_goes_down_alone(opsk, place: Path, plain_environment):
     folders = [place / "a", place / "b"]
     starts = [subprocess.Popen(short_command(folder), env=plain_environment) for folder in folders]
