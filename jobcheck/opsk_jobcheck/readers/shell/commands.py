@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.fields import read_fields, split_fields
 from opsk_jobcheck.readers.shell.source import expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Lit, Simple
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, literal, unknown
+from opsk_jobcheck.readers.shell.written import write_files
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
@@ -29,7 +31,7 @@ def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool |
         if is_associative:
             evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
-            evaluator.assign(assignment)
+            assign(evaluator.expander(), assignment)
             if is_integer:
                 _calculate(evaluator, assignment.name, command.line)
     for word in words[1:]:
@@ -239,7 +241,7 @@ def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         name = words[2].known.partition("[")[0]
         evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
         return True
-    evaluator.write_files(words, command)
+    write_files(evaluator.written, evaluator.expander(), words, command)
     return True
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
+from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.branches import walk_case, walk_either, walk_if, walk_loop
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.effects import names_assigned
@@ -21,7 +22,6 @@ from opsk_jobcheck.readers.shell.scope import Scope, merged
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
-    Assignment,
     Case,
     Chain,
     Command,
@@ -35,16 +35,14 @@ from opsk_jobcheck.readers.shell.syntax import (
     Word,
 )
 from opsk_jobcheck.readers.shell.values import (
-    Array,
     Invocation,
     Run,
     Scalar,
     Text,
     Variable,
-    is_countable,
-    join,
     unknown,
 )
+from opsk_jobcheck.readers.shell.written import write_files
 
 MAX_INVOCATIONS = 5000
 MAX_DEPTH = 24
@@ -217,8 +215,8 @@ class Evaluator:
         expander = self.expander()
         if not command.words:
             for assignment in command.assignments:
-                self.assign(assignment)
-            self.write_files([], command)
+                assign(expander, assignment)
+            write_files(self.written, expander, [], command)
             return True
         words = expander.words(command.words)
         if not words:
@@ -228,12 +226,12 @@ class Evaluator:
             return commands.HANDLERS[name](self, command, words)
         if name in self.functions:
             return self._call(self.functions[name], words)
-        self.write_files(words, command)
+        write_files(self.written, expander, words, command)
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
             for assignment in command.assignments:
-                self.assign(assignment)
+                assign(self.expander(), assignment)
         self.record(words, command.line)
         self.scope = outer
         return None
@@ -308,69 +306,3 @@ class Evaluator:
             called |= new
             waiting = [self.functions[name] for name in new]
         return names
-
-    def assign(self, assignment: Assignment) -> None:
-        """Carry out one assignment."""
-        expander = self.expander()
-        name, before = assignment.name, self.scope.find(assignment.name)
-        if assignment.words is not None:
-            words = tuple(expander.words(assignment.words))
-            self.scope.set(name, self._array(name, words, append=assignment.append))
-        elif assignment.index:
-            self.scope.set(name, self._with_member(assignment, before))
-        elif isinstance(before, Array) and not assignment.append:
-            text = expander.text(assignment.value)
-            self.scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
-        elif assignment.append:
-            added = expander.text(assignment.value)
-            self.scope.set(name, Scalar(join((self.scope.text(name, assignment.line), added))))
-        else:
-            self.scope.set(name, Scalar(expander.text(assignment.value)))
-
-    def _with_member(self, assignment: Assignment, before: Variable | None) -> Array:
-        """Return the array after ``name[index]=value``; only members in a row are followed."""
-        text = self.expander().text(assignment.value)
-        index = self.expander().calculated(assignment.index, assignment.line).known
-        words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
-        is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
-        if index is None or not is_known or not 0 <= int(index) <= len(words):
-            return Array((), f"single members of {assignment.name} are set, which is not followed")
-        return Array((*words[: int(index)], text, *words[int(index) + 1 :]))
-
-    def _array(self, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
-        """Return the array of ``name=(...)`` or ``name+=(...)``."""
-        if any((word.known or "").startswith("[") and "]=" in (word.known or "") for word in words):
-            return Array((), f"{name} is set by index, which is not followed")
-        if not append:
-            return Array(words)
-        before = self.scope.find(name)
-        if isinstance(before, Array):
-            return Array((*before.words, *words), before.why)
-        if isinstance(before, Scalar):
-            return Array((before.text, *words))
-        if self.scope.is_certainly_unset(name):
-            return Array(words)
-        return Array((self.scope.text(name, 0), *words)) if name in self.scope.given else Array(words)
-
-    def write_files(self, words: list[Text], command: Simple) -> None:
-        """Remember the text that ``cat <<EOF > file`` and its kin write."""
-        expander = self.expander()
-        body = next((entry.body for entry in command.redirects if entry.body is not None), None)
-        targets = [entry.target for entry in command.redirects if entry.op in (">", ">|", ">>")]
-        adds = any(entry.op == ">>" for entry in command.redirects) or any(word.known == "-a" for word in words[1:2])
-        name = (words[0].known or "") if words else ""
-        if body is None and name not in ("echo", "printf"):
-            return
-        text = expander.text(body) if body is not None else _spoken(words)
-        paths = [expander.text(target) for target in targets]
-        if name == "tee":
-            paths += words[1:]
-        for path in paths:
-            before = self.written.get(path.key) if adds else None
-            self.written[path.key] = join((before, text)) if before is not None else text
-
-
-def _spoken(words: list[Text]) -> Text:
-    """Return what ``echo`` or ``printf`` with one argument writes."""
-    said = [word for word in words[1:] if (word.known or "") not in ("-e", "-n", "-en")]
-    return said[0] if len(said) == 1 else unknown("it is put together by echo", words[0].line if words else 0)

@@ -1,0 +1,54 @@
+"""What does a variable hold after ``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(...)``?"""
+
+from __future__ import annotations
+
+from opsk_jobcheck.readers.shell.expansion import Expander
+from opsk_jobcheck.readers.shell.scope import Scope
+from opsk_jobcheck.readers.shell.syntax import Assignment
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join
+
+
+def assign(expander: Expander, assignment: Assignment) -> None:
+    """Carry out one assignment in the expander's scope."""
+    scope = expander.scope
+    name, before = assignment.name, scope.find(assignment.name)
+    if assignment.words is not None:
+        words = tuple(expander.words(assignment.words))
+        scope.set(name, _array(scope, name, words, append=assignment.append))
+    elif assignment.index:
+        scope.set(name, _with_member(expander, assignment, before))
+    elif isinstance(before, Array) and not assignment.append:
+        text = expander.text(assignment.value)
+        scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
+    elif assignment.append:
+        added = expander.text(assignment.value)
+        scope.set(name, Scalar(join((scope.text(name, assignment.line), added))))
+    else:
+        scope.set(name, Scalar(expander.text(assignment.value)))
+
+
+def _with_member(expander: Expander, assignment: Assignment, before: Variable | None) -> Array:
+    """Return the array after ``name[index]=value``; only members in a row are followed."""
+    text = expander.text(assignment.value)
+    index = expander.calculated(assignment.index, assignment.line).known
+    words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
+    is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
+    if index is None or not is_known or not 0 <= int(index) <= len(words):
+        return Array((), f"single members of {assignment.name} are set, which is not followed")
+    return Array((*words[: int(index)], text, *words[int(index) + 1 :]))
+
+
+def _array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
+    """Return the array of ``name=(...)`` or ``name+=(...)``."""
+    if any((word.known or "").startswith("[") and "]=" in (word.known or "") for word in words):
+        return Array((), f"{name} is set by index, which is not followed")
+    if not append:
+        return Array(words)
+    before = scope.find(name)
+    if isinstance(before, Array):
+        return Array((*before.words, *words), before.why)
+    if isinstance(before, Scalar):
+        return Array((before.text, *words))
+    if scope.is_certainly_unset(name):
+        return Array(words)
+    return Array((scope.text(name, 0), *words)) if name in scope.given else Array(words)
