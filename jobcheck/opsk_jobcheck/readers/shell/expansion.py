@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
+from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.lexer import Lexer
-from opsk_jobcheck.readers.shell.patterns import quoted, removed, replaced
+from opsk_jobcheck.readers.shell.operators import changed, is_set, operated
+from opsk_jobcheck.readers.shell.patterns import quoted
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.source import Source, line_source, unmarked
+from opsk_jobcheck.readers.shell.splitting import longer, split_by
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.readers.shell.values import (
     MAX_ARRAY_WORDS,
@@ -27,11 +28,8 @@ from opsk_jobcheck.readers.shell.values import (
 )
 
 MAX_DEPTH = 16
-_PATTERN_END = re.compile(r"""(?:\\.|'[^']*+'|"(?:[^"\\]|\\.)*+"|\$\{[^{}]*+\}|[^/])*+""", re.DOTALL)
-_BLANKS = re.compile(r"[ \t\n]+")
 _SINGLE = frozenset("@*")
 _QUOTE = re.compile(r"""["'\\]""")
-_BY_PATTERN = frozenset({"#", "##", "%", "%%", "/", "//", "/#", "/%"})
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
 
@@ -84,10 +82,10 @@ class Expander:
         while waiting:
             segment = waiting.pop()
             if isinstance(segment, Lit):
-                current = _longer(current, self._whole(segment).parts)
+                current = longer(current, self._whole(segment).parts)
                 continue
             if isinstance(segment, Param) and self._takes_argument(segment):
-                waiting += self._parsed(segment.arg, segment, quoted=False).segments[::-1]
+                waiting += self.parsed(segment.arg, segment, quoted=False).segments[::-1]
                 continue
             members = self._members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
@@ -96,18 +94,18 @@ class Expander:
                     if index and current is not None:
                         done.append(current)
                         current = None
-                    current = _longer(current, member.parts)
+                    current = longer(current, member.parts)
                 continue
             if segment.quoted:
                 stays = True
-                current = _longer(current, self._whole(segment).parts)
+                current = longer(current, self._whole(segment).parts)
                 continue
             pieces = members if members is not None else [self._single(segment)]
             for index, piece in enumerate(pieces):
                 if index and current is not None:
                     done.append(current)
                     current = None
-                current = _split_by(self.scope.ifs(), piece, done, current)
+                current = split_by(self.scope.ifs(), piece, done, current)
         if current is not None and (current or done or stays or not vanishes):
             done.append(current)
         found = [join([Text(tuple(parts))]) for parts in done]
@@ -140,11 +138,11 @@ class Expander:
         if not segment.op or (members and segment.op in (":-", "-")):
             return members
         if segment.op in _EACH_MEMBER:
-            return [self._changed(segment, member) for member in members]
+            return [changed(self, segment, member) for member in members]
         if segment.op == ":":
             return self._slice(segment, members)
         if segment.op in (":+", "+", ":-", "-") and len(members) < 2:
-            return [self._operated(segment, members[0] if members else None)]
+            return [operated(self, segment, members[0] if members else None)]
         return [_some(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
 
     def _indices(self, segment: Param, variable: Variable | None) -> list[Text]:
@@ -157,8 +155,8 @@ class Expander:
     def _slice(self, segment: Param, members: list[Text]) -> list[Text]:
         """Return the members of ``${a[@]:offset:length}``."""
         first, _, second = segment.arg.partition(":")
-        offset = self._number(first, segment.line)
-        length = self._number(second, segment.line) if second else len(members)
+        offset = self.number(first, segment.line)
+        length = self.number(second, segment.line) if second else len(members)
         if offset is None or length is None or length < 0 or not is_countable(members):
             return [_some(f"the slice of {segment.name} is not known", segment.line)]
         start = len(members) + offset if offset < 0 else offset
@@ -178,8 +176,8 @@ class Expander:
             return self._indirect(segment)
         value = self._value(segment)
         if segment.op:
-            return self._operated(segment, value)
-        return value if value is not None else self._unset_text(segment)
+            return operated(self, segment, value)
+        return value if value is not None else self.unset_text(segment)
 
     def _value(self, segment: Param) -> Text | None:
         """Return a parameter's text, ``None`` when it is unset or nothing is known of it."""
@@ -207,7 +205,7 @@ class Expander:
             return self._member(segment, Array((variable.text,)))
         return variable.text if isinstance(variable, Scalar) else None
 
-    def _is_unset(self, segment: Param) -> bool:
+    def is_unset(self, segment: Param) -> bool:
         """Return whether a parameter that `_value` does not know is certainly unset."""
         return self.scope.find(segment.name) is not None or self.scope.is_certainly_unset(segment.name)
 
@@ -215,44 +213,12 @@ class Expander:
         """Return ``${a[i]}``."""
         if array.why:
             return unknown(array.why, segment.line)
-        index = self._number(segment.index or "0", segment.line)
+        index = self.number(segment.index or "0", segment.line)
         if index is None:
             return unknown(f"index {segment.index[:40]} of {segment.name} is not known", segment.line)
         if not is_countable(array.words if index < 0 else array.words[: index + 1]):
             return unknown(f"the number of members of {segment.name} is not known", segment.line)
         return array.words[index] if -len(array.words) <= index < len(array.words) else None
-
-    def _operated(self, segment: Param, value: Text | None) -> Text:
-        """Apply the operator of ``${name op arg}``."""
-        op = segment.op
-        plain = op.lstrip(":")
-        if plain in ("-", "=", "+", "?"):
-            return self._defaulted(segment, value, plain, counts_empty=op.startswith(":"))
-        if value is None:
-            if not self._is_unset(segment):
-                return self._unset_text(segment)
-            value = Text()
-        return self._changed(segment, value)
-
-    def _defaulted(self, segment: Param, value: Text | None, op: str, *, counts_empty: bool) -> Text:
-        """Apply ``:-``, ``:=``, ``:+`` and ``:?``; a name that the script never set counts as unset."""
-        is_set = _is_set(value, counts_empty=counts_empty)
-        if is_set is None and value is not None:
-            if "((" in segment.arg:
-                self._uncalculated(segment.arg, value.why, segment.line)
-            return unknown(value.why, segment.line)
-        if op == "+":
-            if value is None and not self._is_unset(segment):
-                return self._unset_text(segment)
-            return self.argument(segment.arg, segment) if is_set else Text()
-        if is_set and value is not None:
-            return value
-        if op == "?":
-            return value if value is not None else self._unset_text(segment)
-        default = self.argument(segment.arg, segment)
-        if op == "=" and not segment.index and not segment.name.isdigit():
-            self.scope.set(segment.name, Scalar(default))
-        return default
 
     def _takes_argument(self, segment: Param) -> bool:
         """Tell whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
@@ -264,14 +230,14 @@ class Expander:
             has_members = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
             return has_members and segment.op == "+" and isinstance(variable, Array) and bool(variable.words)
         value = self._value(segment)
-        is_set = _is_set(value, counts_empty=segment.op[0] == ":")
-        return is_set is (op == "+") and (op == "-" or value is not None)
+        is_there = is_set(value, counts_empty=segment.op[0] == ":")
+        return is_there is (op == "+") and (op == "-" or value is not None)
 
-    def _unset_text(self, segment: Param) -> Text:
+    def unset_text(self, segment: Param) -> Text:
         """Return what is known of a parameter that is required but not set here."""
         if segment.name.isdigit():
             return self.scope.positional(int(segment.name[:6]), segment.line)
-        return Text() if self._is_unset(segment) else self.scope.text(segment.name, segment.line)
+        return Text() if self.is_unset(segment) else self.scope.text(segment.name, segment.line)
 
     def argument(self, text: str, segment: Param) -> Text:
         """Expand the argument of an operator."""
@@ -279,52 +245,15 @@ class Expander:
             return unknown("expansions are nested too deeply", segment.line)
         if (segment.quoted or segment.op in ("=", ":=")) and _MEMBERS.search(text):
             return _some("members of an array inside another expansion are not followed", segment.line)
-        word = self._parsed(text, segment, quoted=segment.quoted)
+        word = self.parsed(text, segment, quoted=segment.quoted)
         return Expander(self.scope, self.source, self.depth + 1).text(word)
 
-    def _parsed(self, text: str, segment: Param, *, quoted: bool) -> Word:
+    def parsed(self, text: str, segment: Param, *, quoted: bool) -> Word:
         """Cut the argument of an operator into segments."""
         self.source.spend(len(text))
         source = line_source(text, segment.line, self.source.unknown)
         source.work = self.source.work
         return Lexer(source).read_text(quoted=quoted)
-
-    def _changed(self, segment: Param, value: Text) -> Text:
-        """Apply the operators that cut and replace."""
-        known = value.known
-        if known is None:
-            return unknown(value.why, segment.line, filled=False)
-        line = value.line or segment.line
-        if segment.op == ":":
-            return self._substring(segment, known, line)
-        if segment.op in ("^", "^^", ",", ",,"):
-            return literal(_cased(segment.op, known), line)
-        if segment.op not in _BY_PATTERN:
-            return unknown(f"${{{segment.name}{segment.op}{segment.arg[:20]}}} is not followed", segment.line)
-        changed, why = self._by_pattern(segment, known)
-        if why:
-            return unknown(why, segment.line)
-        return (
-            unknown(f"${{{segment.name}{segment.op}…}} is not followed", line)
-            if changed is None
-            else literal(changed, line)
-        )
-
-    def _by_pattern(self, segment: Param, known: str) -> tuple[str | None, str]:
-        """Return a text after ``#``, ``%`` or ``/``, ``None`` when not followed; and why its pattern is unknown."""
-        if segment.op[0] != "/":
-            pattern = self.pattern(self._parsed(segment.arg, segment, quoted=False))
-            return (None, pattern.why) if pattern.known is None else (removed(segment.op, known, pattern.known), "")
-        cut = _PATTERN_END.match(segment.arg)
-        split = cut.end() if cut else 0
-        new_text = segment.arg[split + 1 :]
-        if segment.op in ("/#", "/%") or segment.arg.startswith("/") or "'" in new_text or '"' in new_text:
-            return None, ""
-        pattern = self.pattern(self._parsed(segment.arg[:split], segment, quoted=False))
-        new = self.argument(new_text, segment)
-        if pattern.known is None or new.known is None or "&" in new.known:
-            return None, pattern.why or new.why
-        return replaced(known, pattern.known, new.known, everywhere=segment.op == "//"), ""
 
     def pattern(self, word: Word) -> Text:
         """Expand a word to a pattern: what was quoted in it stands for itself."""
@@ -336,20 +265,6 @@ class Expander:
             pieces.append(text)
         return join(pieces)
 
-    def _substring(self, segment: Param, known: str, line: int) -> Text:
-        """Return ``${name:offset:length}``."""
-        first, _, second = segment.arg.partition(":")
-        offset = self._number(first, line)
-        length = self._number(second, line) if second else len(known)
-        if offset is None or length is None:
-            return unknown(f"the substring of {segment.name} is not known", line)
-        start = len(known) + offset if offset < 0 else offset
-        if start < 0:
-            return Text()
-        if length < 0 and len(known) + length < start:
-            return unknown(f"the substring of {segment.name} has a negative length", line)
-        return literal(known[start : start + length] if length >= 0 else known[start:length], line)
-
     def _length(self, segment: Param) -> Text:
         """Return ``${#name}`` or ``${#name[@]}``."""
         variable = self.scope.find(segment.name)
@@ -358,7 +273,7 @@ class Expander:
                 why = variable.why or f"the number of members of {segment.name} is not known"
                 return unknown(why, segment.line, filled=True)
             return literal(str(len(variable.words)), segment.line)
-        text = self._value(segment) or self._unset_text(segment)
+        text = self._value(segment) or self.unset_text(segment)
         if text.known is None:
             return unknown(text.why, segment.line, filled=True)
         return literal(str(len(text.known)), segment.line)
@@ -381,7 +296,7 @@ class Expander:
         if "$" in expression or "`" in expression:
             expanded = self.argument(expression, Param("", line, quoted=True))
             if expanded.known is None:
-                return self._uncalculated(expression, expanded.why, line)
+                return self.uncalculated(expression, expanded.why, line)
             expression = expanded.known
         try:
             value = evaluate(
@@ -390,10 +305,10 @@ class Expander:
                 assign=lambda name, number: self._assign(name, literal(str(number), line)),
             )
         except ArithmeticUnknownError as error:
-            return self._uncalculated(expression, str(error), line)
+            return self.uncalculated(expression, str(error), line)
         return literal(str(value), line)
 
-    def _uncalculated(self, expression: str, why: str, line: int) -> Text:
+    def uncalculated(self, expression: str, why: str, line: int) -> Text:
         """Return that a value is unknown; so is then what the expression would assign."""
         for name in assigned_names(expression):
             self._assign(name, unknown(why, line, filled=True))
@@ -414,7 +329,7 @@ class Expander:
             raise ArithmeticUnknownError(text.why)
         return text.known
 
-    def _number(self, expression: str, line: int) -> int | None:
+    def number(self, expression: str, line: int) -> int | None:
         """Return the value of an arithmetic expression, ``None`` when it is not certain."""
         known = self.calculated(expression, line).known
         return None if known is None else int(known)
@@ -423,15 +338,6 @@ class Expander:
 def _some(why: str, line: int) -> Text:
     """Return what may be any number of unknown words."""
     return Text((Part("", line, why or "not known", many=True),))
-
-
-def _is_set(value: Text | None, *, counts_empty: bool) -> bool | None:
-    """Return whether a parameter is set (and not empty); what is unknown may also be unset."""
-    if value is None:
-        return False
-    if value.known is None:
-        return value.is_filled
-    return bool(value.known) or not counts_empty
 
 
 def _brief(command: str) -> str:
@@ -443,62 +349,3 @@ def _brief(command: str) -> str:
 def _is_star(segment: Segment) -> bool:
     """Return whether a segment is ``$*`` or ``${a[*]}``, which a quoted word joins."""
     return isinstance(segment, Param) and (segment.name == "*" or segment.index == "*")
-
-
-def _longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
-    """Add parts to a word that may not have begun; in place, so that long words stay cheap."""
-    if word is None:
-        return list(parts)
-    word.extend(parts)
-    return word
-
-
-def _split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
-    """Split a text at IFS; finished words go to ``done``, the open one is returned."""
-    if ifs == DEFAULT_IFS:
-        return _split_parts(text, done, current)
-    known = text.known
-    if ifs is None or known is None:
-        why = text.why or "IFS is not known"
-        return _longer(current, (Part("", text.line, why, many=True),)) if text.parts else current
-    fields = split_fields(known, ifs)
-    if not fields:
-        if known and current is not None:
-            done.append(current)
-            return None
-        return current
-    if fields[0][0] and current is not None:
-        done.append(current)
-        current = None
-    for index, (_, field) in enumerate(fields):
-        if index:
-            done.append(current or [])
-            current = []
-        current = _longer(current, (Part(field, text.line),) if field else ())
-    offset, last = fields[-1]
-    if offset + len(last) < len(known):
-        done.append(current or [])
-        return None
-    return current
-
-
-def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:
-    """Split a text at blanks; finished words go to ``done``, the open one is returned."""
-    for part in text.parts:
-        if part.why:
-            current = _longer(current, (replace(part, many=True),))
-            continue
-        pieces = _BLANKS.split(part.text)
-        for index, piece in enumerate(pieces):
-            if index and current is not None:
-                done.append(current)
-                current = None
-            if piece:
-                current = _longer(current, (Part(piece, part.line),))
-    return current
-
-
-def _cased(op: str, text: str) -> str:
-    """Apply ``^``, ``^^``, ``,`` and ``,,``."""
-    change = str.upper if op[0] == "^" else str.lower
-    return change(text) if len(op) == 2 else change(text[:1]) + text[1:]
