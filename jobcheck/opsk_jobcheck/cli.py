@@ -29,7 +29,7 @@ MARKS = {"✗": "red", "✓": "green", "!": "yellow", "?": "yellow"}
 
 
 @click.command()
-@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("script", type=click.Path(path_type=Path, readable=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
 @click.option("--fabric", type=click.Path(path_type=Path), help="ibnetdiscover dump of the compute fabric.")

@@ -58,7 +58,7 @@ def test_a_spoilt_record_is_one_line_and_no_traceback(tmp_path: Path):
         (("--nodes", "many"), 2, "not a valid integer"),
         (("--leaves", "3"), 2, "3 leaves neither divide nor are a multiple of 8 HCAs"),
         (("--dir", "/proc/lab"), 3, "opsk: /proc/lab: "),
-        (("--dir", "/etc"), 2, "holds no lab"),
+        (("--dir", "."), 2, "holds no lab"),
     ],
 )
 def test_a_lab_that_cannot_be_is_refused_in_one_line(words: tuple[str, ...], status: int, text: str, tmp_path: Path):
@@ -66,6 +66,7 @@ def test_a_lab_that_cannot_be_is_refused_in_one_line(words: tuple[str, ...], sta
 
     if missing():
         pytest.skip("not installed: " + ", ".join(missing()))
+    (tmp_path / "thesis.tex").write_text("somebody's work")
     said = opsk("up", *words, cwd=tmp_path)
     assert said.returncode == status
     assert text in said.stderr
