@@ -5,6 +5,7 @@ Start a lab first: ``opsk lab up``, ``eval "$(opsk lab env)"``; then ``python do
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import tempfile
@@ -32,7 +33,7 @@ def main() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-    console = Console(record=True, width=WIDTH, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text(f"$ sbatch {SCRIPT}", style="bold"))
     for line in done.stdout.splitlines():
         console.print(styled(line), soft_wrap=False)

@@ -26,12 +26,15 @@ class PlacementAdvice:
         Number of scalable units that the chosen nodes lie in.
     slurm_flags
         What to ask of Slurm to get such nodes (``--switches=1``).
+    fabric_from
+        The dump that the fabric was read from: the evidence for all of this.
     """
 
     placement: Placement | None = None
     leaf_groups: int = 0
     slurm_flags: tuple[str, ...] = ()
     rails: int = 0
+    fabric_from: str = ""
     why_not: str = ""
 
 

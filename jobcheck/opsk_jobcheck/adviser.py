@@ -127,7 +127,8 @@ class Adviser:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
         gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
         try:
-            return advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node, graph=self.graph)
+            placed = advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node, graph=self.graph)
+            return replace(placed, fabric_from=self.fabric_from)
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)
 

@@ -81,6 +81,7 @@ def _placement(advice: Advice) -> dict[str, Any] | None:
         return {"why_not": placed.why_not} if placed.why_not else None
     traffic, default = placed.placement.traffic, placed.placement.default_traffic
     return {
+        "fabric": placed.fabric_from or None,
         "nodes": placed.placement.nodes,
         "leaf_groups": placed.leaf_groups,
         "rails": placed.rails,

@@ -155,6 +155,7 @@ def _network(advice: Advice) -> list[str]:
     traffic, default = placed.placement.traffic, placed.placement.default_traffic
     if nodes == 1 or traffic.inter_node_bytes == 0:
         return [_labelled("network", "all traffic stays inside one node")]
+    cabled = f", as cabled in {placed.fabric_from.rpartition('/')[2]}" if placed.fabric_from else ""
     where = f"{nodes} nodes need {placed.leaf_groups} leaf groups"
     if placed.leaf_groups == 1:
         asking = f": ask for {' '.join(placed.slurm_flags)}" if placed.slurm_flags else ""
@@ -162,7 +163,7 @@ def _network(advice: Advice) -> list[str]:
     text = (
         f"{where}; {_share(traffic.rail_local_fraction)} of the traffic between nodes stays on its rail "
         f"({_share(default.rail_local_fraction)} in Slurm's default order), "
-        f"{_share(traffic.leaf_local_fraction)} on its leaf ({_count(placed.rails, 'rail')})"
+        f"{_share(traffic.leaf_local_fraction)} on its leaf ({_count(placed.rails, 'rail')}{cabled})"
     )
     return [_labelled("network", text)]
 
