@@ -11,13 +11,13 @@ import numpy as np
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives import all_gather_s, all_reduce_s, all_to_all_s, group_of, point_to_point_s
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
-from opsk.workload.model import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,47 +30,47 @@ class LayerCommunication:
 
 
 def layer_communication(
-    model: ModelShape, shares: Shares, times: LayerTime, machine: Machine, efficiency: Efficiency
+    model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
 ) -> LayerCommunication:
     """Return the exposed communication of one layer, forward, backward and recomputation [s]."""
     passes = volumes.passes(shares)
     return LayerCommunication(
-        tp=_tensor_parallel_s(model, shares, times, machine, efficiency, passes),
-        cp=_context_parallel_s(shares, times, machine, efficiency, passes),
+        tp=_tensor_parallel_s(model, shares, times, machine, software, passes),
+        cp=_context_parallel_s(shares, times, machine, software, passes),
         ep=_expert_parallel_s(model, shares, machine, passes),
     )
 
 
 def _tensor_parallel_s(
-    model: ModelShape,
+    model: ShapeColumns,
     shares: Shares,
     times: LayerTime,
     machine: Machine,
-    efficiency: Efficiency,
+    software: SoftwareColumns,
     passes: FloatColumn,
 ) -> FloatColumn:
     """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume."""
     group = group_of(machine, stride=1.0, size=shares.tp)
     total = passes * all_reduce_s(machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0)
-    return np.maximum(total - efficiency.tp_overlap * (times.forward + times.backward), 0.0)
+    return np.maximum(total - software.tp_overlap * (times.forward + times.backward), 0.0)
 
 
 def _context_parallel_s(
-    shares: Shares, times: LayerTime, machine: Machine, efficiency: Efficiency, passes: FloatColumn
+    shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
 ) -> FloatColumn:
     """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
     group = group_of(machine, stride=shares.tp, size=shares.cp)
     one_pass = all_gather_s(machine, group, volumes.context_parallel_bytes(shares), 1.0)
-    return np.maximum(one_pass - efficiency.cp_overlap * times.attention, 0.0) * (passes + 1.0)
+    return np.maximum(one_pass - software.cp_overlap * times.attention, 0.0) * (passes + 1.0)
 
 
-def _expert_parallel_s(model: ModelShape, shares: Shares, machine: Machine, passes: FloatColumn) -> FloatColumn:
+def _expert_parallel_s(model: ShapeColumns, shares: Shares, machine: Machine, passes: FloatColumn) -> FloatColumn:
     """Dispatch and combine of every routed token, an all-to-all each."""
     group = group_of(machine, stride=shares.tp * shares.cp, size=shares.ep)
     return passes * all_to_all_s(machine, group, 2.0 * volumes.expert_parallel_bytes(model, shares), 2.0)
 
 
-def pipeline_s(model: ModelShape, shares: Shares, machine: Machine) -> FloatColumn:
+def pipeline_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
     """Return the time that one stage spends on messages for one micro-batch [s].
 
     One activation in and one gradient in for each of its chunks, never hidden.
@@ -81,11 +81,11 @@ def pipeline_s(model: ModelShape, shares: Shares, machine: Machine) -> FloatColu
 
 
 def data_parallel_s(
-    model: ModelShape,
+    model: ShapeColumns,
     shares: Shares,
     parameters: ParameterCount,
     machine: Machine,
-    efficiency: Efficiency,
+    software: SoftwareColumns,
     compute_s: FloatColumn,
     backward_s: FloatColumn,
 ) -> FloatColumn:
@@ -104,14 +104,14 @@ def data_parallel_s(
     per_element = volumes.data_parallel_bytes_per_element(shares)
     calls = np.where(shares.shards_weights, 3.0 * model.layers / shares.pp, 2.0)
     total = all_gather_s(machine, dense_group, parameters.dense * per_element, calls)
-    if model.experts:
+    if model.has_experts:
         expert_group = group_of(machine, stride=shares.tp * shares.ep, size=shares.expert_replicas)
         total = total + all_gather_s(machine, expert_group, parameters.experts * per_element, calls)
-    window_s = np.where(shares.shards_weights, efficiency.fsdp_overlap * compute_s, efficiency.dp_overlap * backward_s)
+    window_s = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, software.dp_overlap * backward_s)
     return np.maximum(total - window_s, 0.0) * volumes.data_parallel_calls(shares)
 
 
-def tied_embedding_s(model: ModelShape, shares: Shares, machine: Machine) -> FloatColumn:
+def tied_embedding_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
     """Return the time to all-reduce the gradient of a tied embedding between first and last stage [s]."""
     size_bytes = volumes.tied_embedding_bytes(model, shares)
     stride = shares.tp * shares.cp * shares.dp * np.maximum(shares.pp - 1, 1.0)

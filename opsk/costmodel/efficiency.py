@@ -1,89 +1,156 @@
-"""How much of the machine's peak does training software reach? The few constants of the cost model, in one place.
+"""How much of the machine's peak does training software reach? Few, physical parameters, as data.
 
-They are properties of kernels and links, the same for every model, plan and run. The shipped values were chosen by
-hand: about a dozen settings were compared on published step times, dense GPT training on A100 (kor, nar1) first, with
-the medians of other A100 sources in sight, and on BLOOM's memory. So those runs are no independent test of them.
-``SOURCES`` says which range is plausible, from memory, and where the choice departs from it;
-``docs/explanation/cost-model.md`` shows the error row by row.
+A parameter stands for a property of a chip generation, of the links, or of a family of software; none stands for a
+model, a run or a source. The shipped values are fitted to published runs by ``opsk calibrate`` and lie in
+``efficiency.toml`` beside this file, with what each was fitted to; a site writes a file of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 
-SOURCES: Mapping[str, str] = MappingProxyType(
-    {
-        "matmul_fraction": "cuBLAS reaches 250-270 of 312 TFLOP/s on large products on A100; chosen lower",
-        "attention_fraction": "chosen between FlashAttention 1 (0.3-0.4) and 2 (0.5-0.7, arXiv 2307.08691) on A100",
-        "hbm_fraction": "stream-like kernels reach 80-90 % of the memory's peak; chosen lower for small kernels",
-        "hb_fraction": "nccl-tests all_reduce busbw on 8 A100 (about 230 of 300 GB/s) and 8 H100 (about 360 of 450)",
-        "nic_fraction": "nccl-tests all_reduce busbw over HDR and NDR rails, 85-95 % of the data rate",
-        "hb_hop_s": "NCCL ring step over NVLink with the Simple protocol",
-        "nic_hop_s": "NCCL ring step over InfiniBand with the Simple protocol",
-        "kernel_gap_s": "idle time between two kernels of one CUDA stream, eager execution",
-        "memory_log_sigma": "root mean square of ln(measured / predicted): 57 BLOOM fp16 rows of device memory 0.11",
-        "time_log_sigma": "the same of step times on A100: 139 FSDP rows 0.15, 54 ZeRO-1 rows 0.12, 19 Megatron 0.04",
-    }
-)
-"""Parameter to where its value comes from."""
+import numpy as np
+
+from opsk.costmodel.table import SOFTWARE, FloatColumn, IntColumn
+from opsk.workload.plan import Software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiency:
-    """Efficiency parameters; fractions are of the catalogue's peak, 0 to 1.
+class GpuEfficiency:
+    """What kernels reach on one chip generation; fractions are of the catalogue's peaks, 0 to 1.
 
     Parameters
     ----------
-    matmul_fraction
-        Arithmetic peak that a matrix product reaches when it is not held up by memory.
+    matmul_fraction, fp8_fraction, fp4_fraction
+        Arithmetic peak that a large matrix product reaches, in 16 bits (and fp32), FP8 and FP4.
+    matmul_size
+        Size of a dimension of a product at which it reaches half of that because of that dimension alone [elements].
     attention_fraction
         Arithmetic peak that fused (flash) attention reaches.
     hbm_fraction
         Memory bandwidth that reads and writes reach.
-    hb_fraction, nic_fraction
-        Link bandwidth that collectives reach inside an HB domain and over the fabric.
-    hb_hop_s, nic_hop_s
-        Latency of one step of a ring inside an HB domain and over the fabric [s].
+    """
+
+    matmul_fraction: float = 0.75
+    fp8_fraction: float = 0.65
+    fp4_fraction: float = 0.5
+    matmul_size: float = 80.0
+    attention_fraction: float = 0.45
+    hbm_fraction: float = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareEfficiency:
+    """What a family of training software costs beside its matrix products, and what it hides.
+
+    Parameters
+    ----------
+    elementwise_factor
+        Memory traffic of norms, activation, dropout, residual, loss over that of the fused kernels counted here.
     kernel_gap_s
         Time lost at the start of each kernel [s].
-    tp_overlap, cp_overlap, dp_overlap, fsdp_overlap
-        Share of the computation beside which communication of that axis can be hidden; 0 hides nothing.
     step_overhead_s
         Time of one step that no other term explains: data, loss scaling, gradient norm, logging [s].
+    dp_overlap, fsdp_overlap, tp_overlap, ep_overlap, cp_overlap
+        Share of the computation beside which communication of that axis can hide; 0 hides nothing.
+    straggler_fraction
+        Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
+    """
+
+    elementwise_factor: float = 1.0
+    kernel_gap_s: float = 5e-6
+    step_overhead_s: float = 0.02
+    dp_overlap: float = 0.0
+    fsdp_overlap: float = 0.8
+    tp_overlap: float = 0.0
+    ep_overlap: float = 0.0
+    cp_overlap: float = 0.8
+    straggler_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEfficiency:
+    """What collectives reach: ``*_fraction`` of the link's data rate, ``*_hop_s`` latency of one ring step [s]."""
+
+    hb_fraction: float = 0.75
+    nic_fraction: float = 0.85
+    hb_hop_s: float = 3e-6
+    nic_hop_s: float = 8e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEfficiency:
+    """What memory holds beyond the tensors that can be counted.
+
+    Parameters
+    ----------
     context_bytes
         CUDA context, loaded kernels, cuBLAS workspace of one process [bytes].
     communicator_bytes
         NCCL buffers of one communicator [bytes].
     slack_fraction
         What the caching allocator holds beyond what is live, as a share of the temporary memory.
-    memory_log_sigma, time_log_sigma
-        Standard deviation of ln(measured / predicted).
-    fit
-        On what the values were checked, or which runs they were fitted to.
     """
 
-    matmul_fraction: float = 0.75
-    attention_fraction: float = 0.40
-    hbm_fraction: float = 0.75
-    hb_fraction: float = 0.75
-    nic_fraction: float = 0.85
-    hb_hop_s: float = 3e-6
-    nic_hop_s: float = 8e-6
-    kernel_gap_s: float = 5e-6
-    tp_overlap: float = 0.0
-    cp_overlap: float = 0.8
-    dp_overlap: float = 0.0
-    fsdp_overlap: float = 0.8
-    step_overhead_s: float = 0.02
     context_bytes: float = 900e6
     communicator_bytes: float = 400e6
     slack_fraction: float = 0.10
-    memory_log_sigma: float = 0.11
-    time_log_sigma: float = 0.15
-    fit: str = "chosen by hand on published step times (kor, nar1, with lfa, ievo, bloomp in sight)"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Standard deviation of ln(measured / predicted), of runs whose inputs were stated and of those with assumed ones."""
+
+    time_log_sigma: float = 0.15
+    time_assumed_log_sigma: float = 0.25
+    memory_log_sigma: float = 0.11
+    memory_assumed_log_sigma: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """All efficiency parameters; ``gpu`` by architecture (``""`` is any other), ``software`` by family.
+
+    ``fit`` says which runs the values were fitted to.
+    """
+
+    gpu: Mapping[str, GpuEfficiency] = field(default_factory=lambda: {"": GpuEfficiency()})
+    software: Mapping[Software, SoftwareEfficiency] = field(default_factory=dict)
+    links: LinkEfficiency = LinkEfficiency()
+    memory: MemoryEfficiency = MemoryEfficiency()
+    spread: Spread = Spread()
+    fit: str = "chosen by hand"
+
+    def for_gpu(self, architecture: str) -> GpuEfficiency:
+        """Return the parameters of a chip generation, those of any other where it was never fitted."""
+        return self.gpu.get(architecture) or self.gpu[""]
+
+    def for_software(self, software: IntColumn) -> SoftwareColumns:
+        """Return the parameters of every plan's software."""
+        table = np.array(
+            [[getattr(self.software.get(member, _PLAIN), name) for name in _SOFTWARE_FIELDS] for member in SOFTWARE]
+        ).T
+        return SoftwareColumns(**dict(zip(_SOFTWARE_FIELDS, table[:, software], strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareColumns:
+    """The fields of `SoftwareEfficiency`, one entry a plan."""
+
+    elementwise_factor: FloatColumn
+    kernel_gap_s: FloatColumn
+    step_overhead_s: FloatColumn
+    dp_overlap: FloatColumn
+    fsdp_overlap: FloatColumn
+    tp_overlap: FloatColumn
+    ep_overlap: FloatColumn
+    cp_overlap: FloatColumn
+    straggler_fraction: FloatColumn
+
+
+_PLAIN = SoftwareEfficiency()
+_SOFTWARE_FIELDS = tuple(item.name for item in fields(SoftwareEfficiency))
 
 DEFAULT = Efficiency()
 """The shipped efficiencies."""

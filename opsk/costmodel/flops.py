@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
-from opsk.workload.model import ModelShape
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients by input and by weight: two products of the forward's size."""
@@ -26,12 +26,12 @@ class TokenFlop:
     head.
     """
 
-    projections: float
-    attention: float
-    logits: float
+    projections: FloatColumn
+    attention: FloatColumn
+    logits: FloatColumn
 
 
-def token_flop(model: ModelShape) -> TokenFlop:
+def token_flop(model: ShapeColumns) -> TokenFlop:
     """Return the forward FLOP of one token.
 
     For a GPT shape: 24 h^2 + 4 s h a layer and 2 h V for the head (Narayanan et al. 2021, appendix).
@@ -39,11 +39,10 @@ def token_flop(model: ModelShape) -> TokenFlop:
     query, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     attention_projections = 4.0 * model.hidden * (query + kv)
     matrices = 2 + model.gated_mlp
-    if model.experts:
-        inner = (model.top_k + model.shared_experts) * model.expert_ffn
-        mlp = 2.0 * model.hidden * (matrices * inner + model.experts)
-    else:
-        mlp = 2.0 * model.hidden * matrices * model.ffn
+    inner = model.top_k * model.expert_ffn + model.shared_ffn
+    dense = 2.0 * model.hidden * matrices * model.ffn
+    moe = 2.0 * model.hidden * (matrices * inner + model.experts)
+    mlp = np.where(model.is_moe > 0, moe, dense)
     return TokenFlop(
         projections=attention_projections + mlp,
         attention=4.0 * model.seq * query,
@@ -51,14 +50,14 @@ def token_flop(model: ModelShape) -> TokenFlop:
     )
 
 
-def model_flop(model: ModelShape, global_batch: FloatColumn) -> FloatColumn:
+def model_flop(model: ShapeColumns, global_batch: FloatColumn) -> FloatColumn:
     """Return the FLOP of one step without recomputation [FLOP]: 72 B s l h^2 (1 + s/6h + V/12lh) for a GPT shape."""
     flop = token_flop(model)
     per_token = model.layers * (flop.projections + flop.attention) + flop.logits
     return (1 + BACKWARD_PER_FORWARD) * per_token * model.seq * global_batch
 
 
-def hardware_flop(model: ModelShape, shares: Shares) -> FloatColumn:
+def hardware_flop(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return the FLOP of one step with recomputation [FLOP].
 
     Full recomputation repeats the forward of all layers, not of the head: 96 B s l h^2 (1 + s/6h + V/16lh) for a GPT

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency import Efficiency, GpuEfficiency
 from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.plan import Precision
 
-_ATTENTION_FORMAT = {Precision.FP8: Precision.BF16}
-"""Attention stays in 16 bits in the FP8 recipes (Transformer Engine's default)."""
-
-
 NO_LINK_BYTES_PER_S = 1.0
 """Where there is no link: so slow that no plan which needs it looks possible, and still a number."""
+_IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
+_IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
+_FORMATS = tuple(precision.peak_format for precision in PRECISIONS)
+_PLAIN_FORMATS = tuple(name if name in ("fp32", "fp16") else "bf16" for name in _FORMATS)
+"""Attention and the head stay in 16 bits in the FP8 recipes (Transformer Engine's default)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Rates of one GPU and its links: per-plan columns where the number format decides.
+    """Rates of one GPU and its links, of shape () or (plans,).
 
-    ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``scores_flop_per_s``
-    are the reached rates of projections, fused attention and unfused attention products.
+    ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``plain_flop_per_s``
+    are the reached rates of large projections, of fused attention, and of products that stay in 16 bits.
+    ``capacity_bytes`` is what processes can be given of the GPU's memory.
     """
 
-    gpu: GpuSpec
     peak_flop_per_s: FloatColumn
     matmul_flop_per_s: FloatColumn
     attention_flop_per_s: FloatColumn
-    scores_flop_per_s: FloatColumn
-    hbm_bytes_per_s: float
-    hb_gpus: float
-    hb_bytes_per_s: float
-    nic_bytes_per_s: float
-    hb_hop_s: float
-    nic_hop_s: float
+    plain_flop_per_s: FloatColumn
+    matmul_size: FloatColumn
+    hbm_bytes_per_s: FloatColumn
+    hb_gpus: FloatColumn
+    hb_bytes_per_s: FloatColumn
+    nic_bytes_per_s: FloatColumn
+    hb_hop_s: FloatColumn
+    nic_hop_s: FloatColumn
+    node_gpus: FloatColumn
+    nics: FloatColumn
+    pcie_bytes_per_s: FloatColumn
+    tdp_w: FloatColumn
+    capacity_bytes: FloatColumn
 
 
 def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficiency) -> Machine:
@@ -51,34 +59,90 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
     InputError
         The GPU has no peak for a number format that a plan uses.
     """
-    node, gpu = cluster.node, cluster.node.gpu
-    peak = _peaks(gpu, precision)
-    attention_peak = _peaks(gpu, precision, _ATTENTION_FORMAT)
-    has_hb = gpu.hb_bytes_per_s > 0
-    inside = gpu.hb_bytes_per_s if has_hb else gpu.pcie_bytes_per_s
-    outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
-    return Machine(
-        gpu=gpu,
-        peak_flop_per_s=peak,
-        matmul_flop_per_s=peak * efficiency.matmul_fraction,
-        attention_flop_per_s=attention_peak * efficiency.attention_fraction,
-        scores_flop_per_s=attention_peak * efficiency.matmul_fraction,
-        hbm_bytes_per_s=gpu.hbm_bytes_per_s * efficiency.hbm_fraction,
-        hb_gpus=float(node.hb_domain_gpus if has_hb else node.gpus),
-        hb_bytes_per_s=max(inside * efficiency.hb_fraction, NO_LINK_BYTES_PER_S),
-        nic_bytes_per_s=max(outside * efficiency.nic_fraction, NO_LINK_BYTES_PER_S),
-        hb_hop_s=efficiency.hb_hop_s,
-        nic_hop_s=efficiency.nic_hop_s,
+    _refuse_missing_peaks(cluster.node.gpu, precision)
+    rates, numbers = _rates(cluster.node.gpu, efficiency), np.array(_numbers(cluster, efficiency))
+    return _machine(rates[:, precision], numbers)
+
+
+def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficiency: Efficiency) -> Machine:
+    """Return the same for a cluster of its own for every plan.
+
+    Raises
+    ------
+    InputError
+        A GPU has no peak for the number format of its plan.
+    """
+    kinds = {id(cluster): index for index, cluster in reversed(list(enumerate(clusters)))}
+    order = np.unique([kinds[id(cluster)] for cluster in clusters])
+    place = np.searchsorted(order, [kinds[id(cluster)] for cluster in clusters])
+    for index, cluster in enumerate(clusters):
+        _refuse_missing_peaks(cluster.node.gpu, precision[index : index + 1])
+    rates = np.stack([_rates(clusters[index].node.gpu, efficiency) for index in order], axis=1)
+    numbers = np.array([_numbers(clusters[index], efficiency) for index in order]).T
+    return _machine(rates[:, place, precision], numbers[:, place])
+
+
+def _machine(rates: FloatColumn, numbers: FloatColumn) -> Machine:
+    """Return the machine of rates that depend on the number format, and of those that do not."""
+    return Machine(**dict(zip(_RATES, rates, strict=True)), **dict(zip(_NUMBERS, numbers, strict=True)))
+
+
+_RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain_flop_per_s")
+_NUMBERS = (
+    *("matmul_size", "hbm_bytes_per_s", "hb_gpus", "hb_bytes_per_s", "nic_bytes_per_s", "hb_hop_s", "nic_hop_s"),
+    *("node_gpus", "nics", "pcie_bytes_per_s", "tdp_w", "capacity_bytes"),
+)
+
+
+def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
+    """Return ``_RATES`` of a GPU for every precision, shape (4, precisions)."""
+    reached = efficiency.for_gpu(gpu.architecture)
+    peak, plain = _peaks(gpu, _FORMATS), _peaks(gpu, _PLAIN_FORMATS)
+    return np.stack(
+        [peak, peak * _fractions(reached), plain * reached.attention_fraction, plain * reached.matmul_fraction]
     )
 
 
-def _peaks(gpu: GpuSpec, precision: IntColumn, instead: dict[Precision, Precision] | None = None) -> FloatColumn:
-    """Return the dense peak of every plan's number format [FLOP/s]."""
-    formats = [(instead or {}).get(name, name) for name in PRECISIONS]
-    known = np.array([gpu.peak_flop_per_s.get(name.value, 0.0) for name in formats])
-    peaks: FloatColumn = known[precision]
-    if not peaks.all():
-        missing = sorted({formats[index].value for index in precision if not known[index]})
+def _fractions(reached: GpuEfficiency) -> FloatColumn:
+    """Return the fraction of its peak that a large product reaches, for every precision."""
+    return np.where(
+        _IS_FP8, reached.fp8_fraction, np.where(_IS_FP4, reached.fp4_fraction, reached.matmul_fraction)
+    )
+
+
+def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
+    """Return ``_NUMBERS`` of a cluster."""
+    node, gpu, links = cluster.node, cluster.node.gpu, efficiency.links
+    reached = efficiency.for_gpu(gpu.architecture)
+    has_hb = gpu.hb_bytes_per_s > 0
+    inside = gpu.hb_bytes_per_s if has_hb else gpu.pcie_bytes_per_s
+    outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
+    return [
+        reached.matmul_size,
+        gpu.hbm_bytes_per_s * reached.hbm_fraction,
+        float(node.hb_domain_gpus if has_hb else node.gpus),
+        max(inside * links.hb_fraction, NO_LINK_BYTES_PER_S),
+        max(outside * links.nic_fraction, NO_LINK_BYTES_PER_S),
+        links.hb_hop_s,
+        links.nic_hop_s,
+        float(node.gpus),
+        float(node.nics),
+        gpu.pcie_bytes_per_s,
+        gpu.tdp_w,
+        float(gpu.capacity_bytes),
+    ]
+
+
+def _peaks(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
+    """Return the dense peak of every format, 0 where the GPU has none [FLOP/s]."""
+    return np.array([gpu.peak_flop_per_s.get(name, 0.0) for name in formats])
+
+
+def _refuse_missing_peaks(gpu: GpuSpec, precision: IntColumn) -> None:
+    """Refuse number formats for which the catalogue has no peak."""
+    used = {PRECISIONS[index] for index in set(precision.tolist())}
+    missing = sorted({name.peak_format for name in used} - gpu.peak_flop_per_s.keys())
+    if missing or (used - {Precision.FP32, Precision.FP16} and "bf16" not in gpu.peak_flop_per_s):
         have = ", ".join(sorted(gpu.peak_flop_per_s))
-        raise InputError(f"{gpu.name} has no {', '.join(missing)} peak in the catalogue", hint=f"it has {have}")
-    return peaks
+        wanted = ", ".join(missing or ["bf16"])
+        raise InputError(f"{gpu.name} has no {wanted} peak in the catalogue", hint=f"it has {have}")

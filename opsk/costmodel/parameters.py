@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.pipeline import Stages
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
 from opsk.workload.model import ModelShape
@@ -63,17 +64,17 @@ def _mlp(hidden: int, inner: int, gated: bool) -> int:
     return 3 * hidden * inner if gated else 2 * hidden * inner + inner + hidden
 
 
-def count_parameters(model: ModelShape, shares: Shares, stages: Stages) -> ParameterCount:
+def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> ParameterCount:
     """Return the parameters that one GPU holds, padding of the vocabulary included.
 
     A tied head is a copy of the embedding on the last stage where pp > 1, and costs nothing where pp = 1.
     """
-    bias, hidden = float(has_biases(model)), model.hidden
+    bias, hidden = model.norm_bias, model.hidden
     layer = _layer_without_experts(model, shares, bias)
     layer_experts = _layer_experts(model, shares, bias)
     rows = shares.vocab * hidden
-    head = rows * np.where(shares.pp > 1, 1.0, float(not model.tied_embeddings))
-    positions = float(model.learned_positions) * model.seq * hidden
+    head = rows * np.where(shares.pp > 1, 1.0, 1.0 - model.tied_embeddings)
+    positions = model.learned_positions * model.position_rows * hidden
     ends = stages.is_first * (rows + positions) + stages.is_last * (head + (1 + bias) * hidden)
     return ParameterCount(
         layer=layer,
@@ -84,23 +85,23 @@ def count_parameters(model: ModelShape, shares: Shares, stages: Stages) -> Param
     )
 
 
-def _layer_without_experts(model: ModelShape, shares: Shares, bias: float) -> FloatColumn:
+def _layer_without_experts(model: ShapeColumns, shares: Shares, bias: float) -> FloatColumn:
     """Return the parameters of one layer on one GPU, routed experts left out."""
-    hidden, is_moe = model.hidden, float(model.experts > 0)
+    hidden, is_moe = model.hidden, model.is_moe
     projections = 2 * hidden * (shares.query_width + shares.kv_width)
     projections = projections + bias * (shares.query_width + 2 * shares.kv_width + hidden)
     norms = 2 * (1 + bias) * hidden
     dense = _sharded_mlp(model, shares.ffn_width, bias)
-    shared = model.shared_experts * _sharded_mlp(model, model.expert_ffn / shares.tp, bias)
+    shared = _sharded_mlp(model, shares.shared_width, bias) * (model.shared_ffn > 0)
     router = hidden * model.experts
     return projections + norms + (1 - is_moe) * dense + is_moe * (shared + router)
 
 
-def _layer_experts(model: ModelShape, shares: Shares, bias: float) -> FloatColumn:
+def _layer_experts(model: ShapeColumns, shares: Shares, bias: float) -> FloatColumn:
     """Return the parameters of the routed experts of one layer on one GPU."""
-    return model.experts / shares.ep * _sharded_mlp(model, model.expert_ffn / shares.tp, bias)
+    return model.experts / shares.ep * _sharded_mlp(model, shares.expert_width, bias)
 
 
-def _sharded_mlp(model: ModelShape, inner: FloatColumn, bias: float) -> FloatColumn:
+def _sharded_mlp(model: ShapeColumns, inner: FloatColumn, bias: float) -> FloatColumn:
     """Return the parameters of one MLP whose inner width on this GPU is ``inner``; the output bias is not split."""
-    return (2 + float(model.gated_mlp)) * model.hidden * inner + bias * (inner + model.hidden)
+    return (2 + model.gated_mlp) * model.hidden * inner + bias * (inner + model.hidden)

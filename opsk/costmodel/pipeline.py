@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
-from opsk.workload.model import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Stages:
     is_last: FloatColumn
 
 
-def stages_of(model: ModelShape, shares: Shares) -> Stages:
+def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     """Return the candidate stages of every plan.
 
     Layers that do not divide evenly go to the middle stages first, as Megatron-LM and DeepSpeed do when embedding and

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 
 from opsk.costmodel.efficiency import DEFAULT, Efficiency
 from opsk.costmodel.energy import step_energy
-from opsk.costmodel.machine import machine_of
+from opsk.costmodel.machine import Machine, machine_of, machines_of
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.parameters import count_parameters
 from opsk.costmodel.pipeline import stages_of
+from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
 from opsk.costmodel.shares import shares_of
 from opsk.costmodel.step_time import step_time
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.errors import InputError
-from opsk.hardware.spec import ClusterSpec, GpuSpec
+from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 
 MAX_SIZE = 10**9
@@ -39,13 +41,38 @@ def predict(
         The cluster's GPU has no peak for a number format that a plan uses, or the model is larger than any could be.
     """
     _refuse_absurd(model)
+    machine = machine_of(cluster, plans.precision, efficiency)
+    return _predict(shape_of(model), plans, machine, efficiency)
+
+
+def predict_rows(
+    models: Sequence[ModelShape],
+    plans: PlanTable,
+    clusters: Sequence[ClusterSpec],
+    efficiency: Efficiency = DEFAULT,
+) -> PredictionTable:
+    """Return the same for plans that have a model and a cluster each: entry i of all three belong together.
+
+    Raises
+    ------
+    InputError
+        As `predict` does.
+    """
+    for model in models:
+        _refuse_absurd(model)
+    machine = machines_of(clusters, plans.precision, efficiency)
+    return _predict(shapes_of(models), plans, machine, efficiency)
+
+
+def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:
+    """Return the prediction of columns that broadcast against each other."""
     with np.errstate(over="ignore", under="ignore"):
         shares = shares_of(model, plans)
-        machine = machine_of(cluster, plans.precision, efficiency)
+        software = efficiency.for_software(plans.software)
         stages = stages_of(model, shares)
         parameters = count_parameters(model, shares, stages)
-        memory = peak_memory(model, shares, stages, parameters, capacity_bytes(machine.gpu), efficiency)
-        time = step_time(model, shares, stages, parameters, machine, efficiency)
+        memory = peak_memory(model, shares, stages, parameters, machine.capacity_bytes, efficiency)
+        time = step_time(model, shares, stages, parameters, machine, software, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
 
@@ -56,8 +83,3 @@ def _refuse_absurd(model: ModelShape) -> None:
     wrong = [f"{name} is {value:.3g}" for name, value in sizes.items() if value > MAX_SIZE]
     if wrong:
         raise InputError(f"model {model.name}: {', '.join(wrong)}, at most {MAX_SIZE:.0e}", hint="check the number")
-
-
-def capacity_bytes(gpu: GpuSpec) -> float:
-    """Return what processes can be given of a GPU's memory, or the device's total where that is not known [bytes]."""
-    return float(gpu.usable_bytes or gpu.memory_bytes)

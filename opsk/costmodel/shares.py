@@ -1,7 +1,7 @@
 """What share of the model, the batch and the states does one GPU hold under each plan?
 
 Every other file of the cost model starts from these columns. They are floating point throughout: token and FLOP
-counts of large runs pass 2**63. Fields of the model enter only through arithmetic, so that they may become columns.
+counts of large runs pass 2**63. Fields of the model enter only through arithmetic (`opsk.costmodel.shape`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.table import PRECISIONS, RECOMPUTES, SHARDINGS, BoolColumn, FloatColumn, IntColumn, PlanTable
-from opsk.workload.model import ModelShape
-from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.costmodel.shape import ShapeColumns
+from opsk.costmodel.table import (
+    PRECISIONS,
+    RECOMPUTES,
+    SHARDINGS,
+    STATES,
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    PlanTable,
+)
+from opsk.workload.plan import Precision, Recompute, Sharding, States
 
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
@@ -21,6 +30,7 @@ _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
+_AUTOCAST = STATES.index(States.AUTOCAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +49,18 @@ class Shares:
         GPUs over which the states of dense and of expert parameters are replicated, and may be sharded.
     query_width, kv_width, ffn_width
         Width of the query, the key (or value) and the MLP's inner projection on one GPU.
-    expert_width
-        Summed inner width of the experts that one token passes on one GPU: (top_k + shared) experts / tp.
+    expert_width, shared_width
+        Inner width of one routed expert, and of all shared experts together, on one GPU.
+    expert_tokens
+        Tokens (times experts a token) that one GPU's routed experts work on for one micro-batch, the busiest GPU's.
+    attended
+        Tokens that a token looks at, averaged over the layers (``seq``, less with sliding windows): a full square.
     vocab
         Rows of the padded embedding on one GPU.
     activation_bytes
         Bytes of one activation element.
     shards_optimizer, shards_gradients, shards_weights
-        1.0 where the states are split over ``replicas``.
+        Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     """
 
     tp: FloatColumn
@@ -55,16 +69,22 @@ class Shares:
     cp: FloatColumn
     ep: FloatColumn
     dp: FloatColumn
+    etp: FloatColumn
     tokens: FloatColumn
     plain_tokens: FloatColumn
     micro_batches: FloatColumn
     global_batch: FloatColumn
     replicas: FloatColumn
     expert_replicas: FloatColumn
+    shard_group: FloatColumn
+    expert_shard_group: FloatColumn
     query_width: FloatColumn
     kv_width: FloatColumn
     ffn_width: FloatColumn
     expert_width: FloatColumn
+    shared_width: FloatColumn
+    expert_tokens: FloatColumn
+    attended: FloatColumn
     vocab: FloatColumn
     activation_bytes: FloatColumn
     precision: IntColumn
@@ -80,15 +100,22 @@ class Shares:
         return self.tp * self.pp * self.cp * self.dp
 
 
-def shares_of(model: ModelShape, plans: PlanTable) -> Shares:
+def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     """Return the columns that all parts of the cost model share.
 
-    Key and value heads are copied, not split, where tp exceeds them (Megatron-LM, Transformer Engine). The expert's
-    MLP is split over tp as the dense one is.
+    Key and value heads are copied, not split, where tp exceeds them (Megatron-LM, Transformer Engine). Latent attention
+    has keys and values for every head; ``kv_width`` is then the mean of a key's and a value's width.
     """
     tp, cp, ep, dp = (column.astype(np.float64) for column in (plans.tp, plans.cp, plans.ep, plans.dp))
     micro_batch = plans.micro_batch.astype(np.float64)
     tokens = model.seq * micro_batch / cp
+    replicas = dp * cp
+    etp = np.where(plans.etp > 0, plans.etp, np.where(replicas % ep == 0, tp, 1.0))
+    expert_replicas = np.maximum(replicas * tp / (etp * ep), 1.0)
+    shard_group = np.where(plans.shard_gpus > 0, np.minimum(plans.shard_gpus, replicas), replicas)
+    kv_heads = np.where(model.is_latent > 0, model.heads, model.kv_heads)
+    kv_head_width = (model.head_dim + model.v_head_dim) / 2
+    expert_tokens = tokens * model.top_k * etp / tp * _load(model)
     return Shares(
         tp=tp,
         pp=plans.pp.astype(np.float64),
@@ -96,16 +123,22 @@ def shares_of(model: ModelShape, plans: PlanTable) -> Shares:
         cp=cp,
         ep=ep,
         dp=dp,
+        etp=etp,
         tokens=tokens,
         plain_tokens=np.where(plans.sequence_parallel, tokens / tp, tokens),
         micro_batches=plans.global_batch / (micro_batch * dp),
         global_batch=plans.global_batch.astype(np.float64),
-        replicas=dp * cp,
-        expert_replicas=np.maximum(dp * cp / ep, 1.0),
+        replicas=replicas,
+        expert_replicas=expert_replicas,
+        shard_group=shard_group,
+        expert_shard_group=np.minimum(np.maximum(shard_group * tp / (etp * ep), 1.0), expert_replicas),
         query_width=model.heads * model.head_dim / tp,
-        kv_width=model.kv_heads * model.head_dim / np.minimum(tp, model.kv_heads),
+        kv_width=kv_heads * kv_head_width / np.minimum(tp, kv_heads),
         ffn_width=model.ffn / tp,
-        expert_width=(model.top_k + model.shared_experts) * model.expert_ffn / tp,
+        expert_width=model.expert_ffn / etp,
+        shared_width=model.shared_ffn / tp,
+        expert_tokens=expert_tokens,
+        attended=_attended(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=np.where(plans.precision == _FP32, 4.0, 2.0),
         precision=plans.precision,
@@ -117,7 +150,22 @@ def shares_of(model: ModelShape, plans: PlanTable) -> Shares:
     )
 
 
-def padded_vocab(vocab: int, tp: FloatColumn) -> FloatColumn:
+def _load(model: ShapeColumns) -> FloatColumn:
+    """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
+    return np.where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
+
+
+def _attended(model: ShapeColumns) -> FloatColumn:
+    """Return the tokens that a token looks at, as the side of a full square, averaged over layers.
+
+    A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s).
+    """
+    window = np.where(model.attention_window > 0, np.minimum(model.attention_window, model.seq), model.seq)
+    windowed = window * (2 - window / model.seq)
+    return model.seq + model.windowed_layers / model.layers * (windowed - model.seq)
+
+
+def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:
     """Return the rows of the whole embedding after Megatron-LM's padding to a multiple of 128 x tp."""
     multiple = VOCAB_MULTIPLE * tp
     return np.ceil(vocab / multiple) * multiple

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from opsk.costmodel.communication import data_parallel_s, layer_communication, pipeline_s, tied_embedding_s
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency import SoftwareColumns, Spread
 from opsk.costmodel.flops import hardware_flop, model_flop
 from opsk.costmodel.layer_time import layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages, bubble_micro_batches
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn, Range, TimeTable
 from opsk.units import TERA
-from opsk.workload.model import ModelShape
 
 OPTIMIZER_BYTES_PER_PARAMETER = 42.0
 """Adam: gradient norm 4, unscale 8, gradient 4, master weight, momentum and variance read and written 24, weight 2."""
@@ -26,18 +26,19 @@ CONFIDENCE_SIGMAS = 1.645
 
 
 def step_time(
-    model: ModelShape,
+    model: ShapeColumns,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
     machine: Machine,
-    efficiency: Efficiency,
+    software: SoftwareColumns,
+    spread: Spread,
 ) -> TimeTable:
     """Return the time of one step and its rates."""
-    components = _components(model, shares, stages, parameters, machine, efficiency)
+    components = _components(model, shares, stages, parameters, machine, software)
     expected = np.sum(list(components.values()), axis=0)
-    spread = math.exp(CONFIDENCE_SIGMAS * efficiency.time_log_sigma)
-    step_s = Range(low=expected / spread, expected=expected, high=expected * spread)
+    factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
+    step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
     useful, done = model_flop(model, shares.global_batch), hardware_flop(model, shares)
     gpus = shares.gpus
     return TimeTable(
@@ -58,19 +59,19 @@ def _rate(work: FloatColumn, step_s: Range) -> Range:
 
 
 def _components(
-    model: ModelShape,
+    model: ShapeColumns,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
     machine: Machine,
-    efficiency: Efficiency,
+    software: SoftwareColumns,
 ) -> Mapping[str, FloatColumn]:
     """Return the parts of the step [s].
 
     The slowest stage sets the pace for all micro-batches; the pipeline fills and drains at the average stage's pace.
     """
-    times = layer_time(model, shares, parameters, machine, efficiency)
-    exposed = layer_communication(model, shares, times, machine, efficiency)
+    times = layer_time(model, shares, parameters, machine, software)
+    exposed = layer_communication(model, shares, times, machine, software)
     ends = stages.is_last * times.head + stages.is_first * times.embedding
     layer_s = times.forward + times.backward + times.again + exposed.tp + exposed.cp + exposed.ep
     stage_s = stages.layers * layer_s + ends
@@ -83,9 +84,9 @@ def _components(
     average_s = (model.layers * layer_s + times.head + times.embedding) / shares.pp
     backward_s = stages.layers * times.backward + ends * (2.0 / 3.0)
     compute_s = stages.layers * (times.forward + times.backward + times.again) + ends
-    synchronised = data_parallel_s(model, shares, parameters, machine, efficiency, compute_s, backward_s)
+    synchronised = data_parallel_s(model, shares, parameters, machine, software, compute_s, backward_s)
     return {
-        "compute": per_layer * (times.forward + times.backward) + count * slow_ends + efficiency.step_overhead_s,
+        "compute": per_layer * (times.forward + times.backward) + count * slow_ends + software.step_overhead_s,
         "recompute": per_layer * times.again,
         "tp": per_layer * exposed.tp,
         "cp": per_layer * exposed.cp,

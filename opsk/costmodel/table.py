@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opsk.errors import InputError
-from opsk.workload.plan import Plan, Precision, Recompute, Sharding
+from opsk.workload.plan import (
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    Recompute,
+    Schedule,
+    Sharding,
+    Software,
+    States,
+)
 
 IntColumn = npt.NDArray[np.int64]
 FloatColumn = npt.NDArray[np.float64]
@@ -18,11 +29,32 @@ BoolColumn = npt.NDArray[np.bool_]
 SHARDINGS = tuple(Sharding)
 RECOMPUTES = tuple(Recompute)
 PRECISIONS = tuple(Precision)
+SCHEDULES = tuple(Schedule)
+STATES = tuple(States)
+OPTIMIZERS = tuple(Optimizer)
+OFFLOADS = tuple(Offload)
+SOFTWARE = tuple(Software)
+
+_CODES: Mapping[str, tuple[Any, ...]] = {
+    "sharding": SHARDINGS,
+    "recompute": RECOMPUTES,
+    "precision": PRECISIONS,
+    "schedule": SCHEDULES,
+    "states": STATES,
+    "optimizer": OPTIMIZERS,
+    "offload": OFFLOADS,
+    "software": SOFTWARE,
+}
+_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap")
+_RATIOS = ("frozen_fraction",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """Plans as columns of equal length; enum columns index ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS``."""
+    """Plans as columns of equal length, named as the fields of `Plan`.
+
+    Columns of enums hold the index into ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS`` and so on.
+    """
 
     tp: IntColumn
     pp: IntColumn
@@ -36,6 +68,21 @@ class PlanTable:
     precision: IntColumn
     micro_batch: IntColumn
     global_batch: IntColumn
+    etp: IntColumn
+    shard_gpus: IntColumn
+    recompute_layers: IntColumn
+    first_stage_layers: IntColumn
+    last_stage_layers: IntColumn
+    schedule: IntColumn
+    states: IntColumn
+    optimizer: IntColumn
+    offload: IntColumn
+    software: IntColumn
+    overlap: BoolColumn
+    tp_overlap: BoolColumn
+    frozen_fraction: FloatColumn
+    lora_rank: IntColumn
+    base_bits: IntColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -46,20 +93,7 @@ class PlanTable:
         InputError
             A size does not fit into 64 bits.
         """
-
-        def column(name: str) -> IntColumn:
-            try:
-                return np.array([getattr(plan, name) for plan in plans], dtype=np.int64)
-            except OverflowError as error:
-                raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
-
-        return cls(
-            **{name: column(name) for name in ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")},
-            sharding=np.array([SHARDINGS.index(plan.sharding) for plan in plans], dtype=np.int64),
-            sequence_parallel=np.array([plan.sequence_parallel for plan in plans], dtype=np.bool_),
-            recompute=np.array([RECOMPUTES.index(plan.recompute) for plan in plans], dtype=np.int64),
-            precision=np.array([PRECISIONS.index(plan.precision) for plan in plans], dtype=np.int64),
-        )
+        return cls(**{item.name: _column(item.name, plans) for item in fields(cls)})
 
     def __len__(self) -> int:
         """Return the number of plans."""
@@ -67,20 +101,31 @@ class PlanTable:
 
     def row(self, index: int) -> Plan:
         """Return row ``index`` as a `Plan`."""
-        return Plan(
-            tp=int(self.tp[index]),
-            pp=int(self.pp[index]),
-            vpp=int(self.vpp[index]),
-            cp=int(self.cp[index]),
-            ep=int(self.ep[index]),
-            dp=int(self.dp[index]),
-            sharding=SHARDINGS[int(self.sharding[index])],
-            sequence_parallel=bool(self.sequence_parallel[index]),
-            recompute=RECOMPUTES[int(self.recompute[index])],
-            precision=PRECISIONS[int(self.precision[index])],
-            micro_batch=int(self.micro_batch[index]),
-            global_batch=int(self.global_batch[index]),
-        )
+        return Plan(**{item.name: _value(item.name, getattr(self, item.name)[index]) for item in fields(self)})
+
+
+def _column(name: str, plans: Sequence[Plan]) -> Any:
+    """Return one field of all plans as an array."""
+    values = [getattr(plan, name) for plan in plans]
+    if name in _CODES:
+        return np.array([_CODES[name].index(value) for value in values], dtype=np.int64)
+    if name in _YES_OR_NO:
+        return np.array(values, dtype=np.bool_)
+    if name in _RATIOS:
+        return np.array(values, dtype=np.float64)
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError as error:
+        raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
+
+
+def _value(name: str, entry: Any) -> Any:
+    """Return one entry of a column as the field of a `Plan` has it."""
+    if name in _CODES:
+        return _CODES[name][int(entry)]
+    if name in _YES_OR_NO:
+        return bool(entry)
+    return float(entry) if name in _RATIOS else int(entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +146,7 @@ class MemoryTable:
     ``fit_probability`` is the chance that a GPU with ``capacity_bytes`` holds it.
     """
 
-    capacity_bytes: float
+    capacity_bytes: FloatColumn
     total_bytes: Range
     components: Mapping[str, FloatColumn]
     stage: IntColumn

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import PRECISIONS, FloatColumn
-from opsk.workload.model import ModelShape
 from opsk.workload.plan import Precision
 
-_REDUCED_BYTES = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.BF16: 4.0, Precision.FP8: 4.0}
+_REDUCED_BYTES = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.BF16: 4.0}
 """Bytes of a gradient element on the wire: Megatron-LM accumulates and reduces bf16 gradients in fp32, fp16 as is."""
-_REDUCED = np.array([_REDUCED_BYTES[precision] for precision in PRECISIONS])
+_REDUCED = np.array([_REDUCED_BYTES.get(precision, 4.0) for precision in PRECISIONS])
 
 
 def ring_share(ranks: FloatColumn) -> FloatColumn:
@@ -31,7 +31,7 @@ def passes(shares: Shares) -> FloatColumn:
     return np.where(shares.full_recompute, 3.0, 2.0)
 
 
-def tensor_parallel_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what one layer all-reduces in one pass of a micro-batch [bytes]: two arrays of s b h.
 
     With sequence parallelism as many reduce-scatters and all-gathers of the same volume take their place (Korthikanti
@@ -48,12 +48,12 @@ def context_parallel_bytes(shares: Shares) -> FloatColumn:
     return 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * shares.cp
 
 
-def expert_parallel_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what each rank sends in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine."""
     return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes
 
 
-def pipeline_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def pipeline_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return one message between stages [bytes]: s b h / t, since every tensor-parallel rank sends its part.
 
     Each chunk of each micro-batch has one forward and one backward. Source: the scatter/gather optimisation of
@@ -78,8 +78,8 @@ def data_parallel_calls(shares: Shares) -> FloatColumn:
     return np.where(shares.shards_weights, shares.micro_batches, 1.0)
 
 
-def tied_embedding_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def tied_embedding_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return the gradient of a tied embedding, all-reduced between first and last stage once a step [bytes]; else 0."""
-    is_shared = np.where(shares.pp > 1, float(model.tied_embeddings), 0.0)
+    is_shared = np.where(shares.pp > 1, model.tied_embeddings, 0.0)
     gradient_bytes: FloatColumn = shares.vocab * model.hidden * _REDUCED[shares.precision]
     return is_shared * gradient_bytes

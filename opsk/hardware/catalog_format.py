@@ -39,6 +39,7 @@ class GpuEntry(Entry):
     """A GPU; see `opsk.hardware.spec.GpuSpec`. Bandwidths are one direction, peaks are dense."""
 
     vendor: str | None = None
+    architecture: str | None = None
     memory_mib: Count | None = None
     usable_mib: Count | None = None
     hbm_gb_per_s: Positive | None = None
@@ -111,6 +112,7 @@ Conversion = tuple[str, Callable[[Any], Any]]
 
 GPU_FIELDS: Mapping[str, Conversion] = {
     "vendor": ("vendor", _same),
+    "architecture": ("architecture", _same),
     "memory_mib": ("memory_bytes", _mib),
     "usable_mib": ("usable_bytes", _mib),
     "hbm_gb_per_s": ("hbm_bytes_per_s", _gb_per_s),
@@ -137,13 +139,13 @@ CLUSTER_FIELDS: Mapping[str, Conversion] = {
 
 OPTIONAL_FIELDS = frozenset(
     (
-        *("usable_mib", "storage_nic", "storage_nics", "power_w"),
+        *("usable_mib", "architecture", "storage_nic", "storage_nics", "power_w"),
         *("switches", "oversubscription", "leaves", "spines", "cores", "cables", "nodes_per_unit"),
     )
 )
 """Fields that an entry without ``like`` may leave out."""
 
-NOT_CITED = frozenset(("name", "like", "aliases", "sources", "vendor"))
+NOT_CITED = frozenset(("name", "like", "aliases", "sources", "vendor", "architecture"))
 """Fields that are no measurements: nobody can look them up in a data sheet."""
 
 

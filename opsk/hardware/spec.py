@@ -35,6 +35,8 @@ class GpuSpec:
     usable_bytes
         Memory that processes can be given [bytes]: what CUDA reports as total and PyTorch's out-of-memory message
         calls the total capacity; the driver keeps the rest. ``None`` when it is not known.
+    architecture
+        Generation of the chip, whose kernels reach like fractions of their peaks: ``ampere``, ``hopper``, ``cdna3``.
     aliases
         Other spellings that scripts, Slurm GRES types and drivers use (``h100``, ``NVIDIA H100 80GB HBM3``).
     sources
@@ -50,6 +52,7 @@ class GpuSpec:
     pcie_bytes_per_s: float
     tdp_w: float
     usable_bytes: int | None = None
+    architecture: str = ""
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 

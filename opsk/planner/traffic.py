@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from opsk.costmodel import volumes
 from opsk.costmodel.parameters import count_parameters
 from opsk.costmodel.pipeline import stages_of
+from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.workload.model import ModelShape
@@ -57,24 +58,25 @@ def step_bytes(model: ModelShape, plan: Plan) -> StepBytes:
     sends 2 x 3/4 of them, forward and backward: 2 x 2 x 1.5 x 128 MiB = 768 MiB a layer and micro-batch.
     """
     table = PlanTable.of([plan])
-    shares = shares_of(model, table)
-    stages = stages_of(model, shares)
-    parameters = count_parameters(model, shares, stages)
+    shape = shape_of(model)
+    shares = shares_of(shape, table)
+    stages = stages_of(shape, shares)
+    parameters = count_parameters(shape, shares, stages)
     rows = _candidate_rows(plan.pp)
     layers = stages.layers[rows, 0]
     each_layer = layers * shares.micro_batches[0]
     passes = volumes.passes(shares)[0]
     replicated = volumes.data_parallel_bytes_per_element(shares)[0] * volumes.data_parallel_calls(shares)[0]
-    message = float((volumes.pipeline_bytes(model, shares) * shares.micro_batches)[0])
+    message = float((volumes.pipeline_bytes(shape, shares) * shares.micro_batches)[0])
     return StepBytes(
-        tp=each_layer * passes * 2.0 * _sent(shares.tp) * volumes.tensor_parallel_bytes(model, shares)[0],
+        tp=each_layer * passes * 2.0 * _sent(shares.tp) * volumes.tensor_parallel_bytes(shape, shares)[0],
         cp=each_layer * (passes + 1.0) * _sent(shares.cp) * volumes.context_parallel_bytes(shares)[0],
-        ep=each_layer * passes * 2.0 * _sent(shares.ep) * volumes.expert_parallel_bytes(model, shares)[0],
+        ep=each_layer * passes * 2.0 * _sent(shares.ep) * volumes.expert_parallel_bytes(shape, shares)[0],
         dp=parameters.dense[rows, 0] * replicated * _sent(shares.replicas),
         expert_dp=parameters.experts[rows, 0] * replicated * _sent(shares.expert_replicas),
         pp_forward=message * plan.vpp * (plan.pp > 1),
         pp_wrap=message * (plan.vpp - 1) * (plan.pp > 1),
-        embedding=_embedding(model, shares),
+        embedding=_embedding(shape, shares),
     )
 
 
@@ -83,9 +85,9 @@ def _sent(ranks: FloatColumn) -> float:
     return float(volumes.ring_share(ranks)[0])
 
 
-def _embedding(model: ModelShape, shares: Shares) -> float:
+def _embedding(shape: ShapeColumns, shares: Shares) -> float:
     """Return the bytes of the tied embedding that each of its two holders sends: 2 (n - 1) / n = 1 of the array."""
-    return float(volumes.tied_embedding_bytes(model, shares)[0])
+    return float(volumes.tied_embedding_bytes(shape, shares)[0])
 
 
 def _candidate_rows(stages: int) -> list[int]:

@@ -6,6 +6,7 @@ may be missing, and a missing field means "cannot tell".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from opsk.errors import InputError
@@ -39,9 +40,16 @@ class StatedModel:
     flash_attention: bool | None = None
 
 
+_MAY_BE_ZERO = (
+    *("experts", "top_k", "shared_experts", "expert_ffn", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
+    *("dense_layers", "shared_ffn", "mtp_layers", "encoder_layers", "encoder_seq", "position_rows"),
+    *("attention_window", "windowed_layers", "norms_per_layer"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A complete decoder-only transformer, as the cost model takes it.
+    """A complete transformer, as the cost model takes it.
 
     Parameters
     ----------
@@ -58,6 +66,38 @@ class ModelShape:
         True when there is a trained table of ``seq`` x ``hidden`` positions.
     flash_attention
         True when the attention matrix is never stored.
+    q_lora_rank, kv_lora_rank, qk_rope_dim, v_head_dim
+        Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): ranks of the compressed query (0: not compressed)
+        and of the compressed keys and values (0: no latent attention), rotary part of a head, width of a value head.
+        ``head_dim`` is then the width of a query head, rotary part included.
+    dense_layers
+        Layers of a mixture-of-experts model that have the dense MLP (``ffn``) instead of experts.
+    shared_ffn
+        Summed inner width of the shared experts; 0 is ``shared_experts`` x ``expert_ffn``.
+    shared_gate
+        True when a learned gate weighs the shared experts (Qwen2-MoE).
+    capacity_factor
+        Tokens an expert takes over the mean, the rest being dropped and short ones padded; 0 drops nothing.
+    expert_imbalance
+        Tokens of the busiest expert-parallel rank over the mean; 1 is forced balance.
+    mtp_layers
+        Multi-token-prediction layers after the last one, each with a projection of 2 ``hidden`` and the head again.
+    encoder_layers, encoder_seq
+        Layers and tokens of the encoder of an encoder-decoder model; its decoder (``layers``, ``seq``) has cross
+        attention in each layer then.
+    position_rows
+        Rows of the table of learned positions; 0 is ``seq``.
+    attention_window, windowed_layers
+        Tokens that attention looks back in ``windowed_layers`` of the layers (sliding window); 0 is all.
+    qkv_bias, output_bias, mlp_bias, norm_bias, dropout
+        Biases of the projections into attention, out of it, of the MLP, of the norms, and whether dropout is applied;
+        ``None`` is the style of the model: yes with a plain MLP (GPT-2, GPT-3), no with a gated one (Llama).
+    qk_norm
+        True when queries and keys are normalised head by head (Qwen3).
+    norms_per_layer
+        Norms of one layer: 2, 1 where attention and MLP share one (Falcon-7B), 4 with norms after both (Gemma 2).
+    embedding_norm
+        True when the embedding is normalised (BLOOM).
 
     Raises
     ------
@@ -82,6 +122,29 @@ class ModelShape:
     tied_embeddings: bool = True
     learned_positions: bool = False
     flash_attention: bool = True
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_rope_dim: int = 0
+    v_head_dim: int = 0
+    dense_layers: int = 0
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    capacity_factor: float = 0.0
+    expert_imbalance: float = 1.0
+    mtp_layers: int = 0
+    encoder_layers: int = 0
+    encoder_seq: int = 0
+    position_rows: int = 0
+    attention_window: int = 0
+    windowed_layers: int = 0
+    qkv_bias: bool | None = None
+    output_bias: bool | None = None
+    mlp_bias: bool | None = None
+    norm_bias: bool | None = None
+    dropout: bool | None = None
+    qk_norm: bool = False
+    norms_per_layer: int = 2
+    embedding_norm: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a shape that cannot exist, naming all that is wrong with it."""
@@ -92,7 +155,7 @@ class ModelShape:
         ]
         wrong += [
             f"{name} is {value}, must not be negative"
-            for name in ("experts", "top_k", "shared_experts", "expert_ffn")
+            for name in _MAY_BE_ZERO
             if (value := getattr(self, name)) < 0
         ]
         if self.kv_heads >= 1 and self.heads % self.kv_heads:
@@ -101,8 +164,25 @@ class ModelShape:
             wrong.append(f"top_k {self.top_k} is not between 1 and experts {self.experts}")
         if self.experts and self.expert_ffn < 1:
             wrong.append("expert_ffn is missing for a mixture of experts")
+        if self.dense_layers > self.layers:
+            wrong.append(f"dense_layers {self.dense_layers} is more than layers {self.layers}")
+        if self.windowed_layers > self.layers:
+            wrong.append(f"windowed_layers {self.windowed_layers} is more than layers {self.layers}")
+        if self.encoder_layers and self.encoder_seq < 1:
+            wrong.append("encoder_seq is missing for an encoder")
+        if self.kv_lora_rank and not (self.v_head_dim and 0 < self.qk_rope_dim < self.head_dim):
+            wrong.append("latent attention (kv_lora_rank) needs v_head_dim, and qk_rope_dim below head_dim")
+        if not self.capacity_factor >= 0 or math.isinf(self.capacity_factor):
+            wrong.append(f"capacity_factor is {self.capacity_factor}, must be 0 or more")
+        if not 1 <= self.expert_imbalance < math.inf:
+            wrong.append(f"expert_imbalance is {self.expert_imbalance}, must be at least 1")
         if wrong:
             raise InputError(f"model {self.name}: " + "; ".join(wrong))
+
+    def has(self, detail: str) -> bool:
+        """Return whether a detail of the style (``qkv_bias``, ``dropout``, ...) is there, by the style if not stated."""
+        stated: bool | None = getattr(self, detail)
+        return (not self.gated_mlp) if stated is None else stated
 
 
 MODEL_FIELDS = tuple(field.name for field in fields(StatedModel))

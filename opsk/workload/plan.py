@@ -36,6 +36,71 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     FP8 = "fp8"
+    FP8_CURRENT = "fp8-current"
+    FP8_BLOCK = "fp8-block"
+    MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
+
+    @property
+    def peak_format(self) -> str:
+        """Key of the hardware catalogue's peak that applies."""
+        return {"fp8-current": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(self.value, self.value)
+
+
+class States(StrEnum):
+    """In which formats weights, gradients and optimizer states are kept (bytes a parameter with Adam)."""
+
+    MIXED = "mixed"
+    """16-bit weights, fp32 gradients, fp32 master weights and moments: 2 + 4 + 12 (Megatron-LM)."""
+    MIXED_16BIT_GRADIENTS = "mixed-16bit-gradients"
+    """The same with 16-bit gradients: 2 + 2 + 12 (ZeRO, DeepSpeed)."""
+    AUTOCAST = "autocast"
+    """All states in fp32, 4 + 4 + 8, with 16-bit copies for computation (PyTorch FSDP mixed precision, autocast)."""
+    PURE_16BIT = "pure-16bit"
+    """All states in 16 bits: 2 + 2 + 4 (torchtune's bf16 recipes)."""
+
+
+class Optimizer(StrEnum):
+    """Which optimizer keeps its states; SGD is the one with momentum."""
+
+    ADAM = "adam"
+    ADAM_8BIT = "adam-8bit"
+    PAGED_ADAM = "paged-adam"
+    PAGED_ADAM_8BIT = "paged-adam-8bit"
+    SGD = "sgd"
+    ADAFACTOR = "adafactor"
+    LION = "lion"
+    MUON = "muon"
+
+
+class Schedule(StrEnum):
+    """In which order a pipeline stage works on micro-batches; ``1f1b`` is interleaved where ``vpp`` > 1."""
+
+    ONE_F_ONE_B = "1f1b"
+    GPIPE = "gpipe"
+    ZERO_BUBBLE = "zero-bubble"
+
+
+class Offload(StrEnum):
+    """What is kept in host memory and brought in for its use."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    OPTIMIZER_AND_WEIGHTS = "optimizer-and-weights"
+    ACTIVATIONS = "activations"
+
+
+class Software(StrEnum):
+    """Which family of training software runs: what it fuses, how it buffers and what it overlaps differ."""
+
+    MEGATRON = "megatron"
+    """Megatron-LM before Megatron Core (2019 to 2022): its own fused kernels, unfused attention, no overlap."""
+    MEGATRON_CORE = "megatron-core"
+    """Megatron Core with Transformer Engine: Megatron-LM since 2023, NeMo, Megatron-Bridge."""
+    DEEPSPEED = "deepspeed"
+    """DeepSpeed's engine, Megatron-DeepSpeed included."""
+    PYTORCH = "pytorch"
+    """PyTorch's own modules with FSDP, DDP or a ZeRO-like optimizer: llm-foundry, torchtitan, torchtune, HF Trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +127,34 @@ class StatedPlan:
     global_batch: int | None = None
 
 
+_MAY_BE_ZERO = ("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank")
+_BASE_BITS = (4, 8, 16, 32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A complete plan.
+
+    Parameters
+    ----------
+    etp
+        Tensor parallelism of routed experts; 0 is Megatron Core's default: ``tp`` where ``ep`` divides the other ranks
+        of a stage (``dp`` x ``cp``), else 1.
+    shard_gpus
+        GPUs over which states are sharded, repeated over the rest (HSDP, MiCS); 0 is all replicas.
+    recompute_layers
+        With full recomputation: layers of a stage that are recomputed; 0 is all of them.
+    first_stage_layers, last_stage_layers
+        Layers of the first and last pipeline stage where they are laid out by hand; 0 is even.
+    overlap
+        Whether communication hides beside computation as far as the software can; False exposes all of it.
+    tp_overlap
+        Whether the software pipelines tensor-parallel communication with its products (user buffers, async TP).
+    frozen_fraction
+        Share of the parameters that have no gradient and no optimizer state [ratio].
+    lora_rank, base_bits
+        Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
+        weight: 16, 8, or 4 (QLoRA).
 
     Raises
     ------
@@ -84,11 +174,33 @@ class Plan:
     precision: Precision = Precision.BF16
     micro_batch: int = 1
     global_batch: int
+    etp: int = 0
+    shard_gpus: int = 0
+    recompute_layers: int = 0
+    first_stage_layers: int = 0
+    last_stage_layers: int = 0
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    states: States = States.MIXED
+    optimizer: Optimizer = Optimizer.ADAM
+    offload: Offload = Offload.NONE
+    software: Software = Software.MEGATRON_CORE
+    overlap: bool = True
+    tp_overlap: bool = False
+    frozen_fraction: float = 0.0
+    lora_rank: int = 0
+    base_bits: int = 16
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
         sizes = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
         wrong = [f"{name} is {value}, must be at least 1" for name in sizes if (value := getattr(self, name)) < 1]
+        wrong += [
+            f"{name} is {value}, must not be negative" for name in _MAY_BE_ZERO if (value := getattr(self, name)) < 0
+        ]
+        if not 0 <= self.frozen_fraction <= 1:
+            wrong.append(f"frozen_fraction is {self.frozen_fraction}, must be between 0 and 1")
+        if self.base_bits not in _BASE_BITS:
+            wrong.append(f"base_bits is {self.base_bits}, must be one of {', '.join(map(str, _BASE_BITS))}")
         if not wrong and self.global_batch % (self.micro_batch * self.dp):
             wrong.append(
                 f"global batch {self.global_batch} is not a multiple of micro batch {self.micro_batch} x dp {self.dp}"

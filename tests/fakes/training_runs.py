@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opsk.costmodel.parameters import ParameterCount, count_parameters
 from opsk.costmodel.pipeline import Stages, stages_of
+from opsk.costmodel.shape import shape_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
@@ -52,6 +53,7 @@ def gpt(
 
 def parts(model: ModelShape, *plans: Plan) -> tuple[Shares, Stages, ParameterCount]:
     """Return what the parts of the cost model are computed from."""
-    shares = shares_of(model, PlanTable.of(plans))
-    stages = stages_of(model, shares)
-    return shares, stages, count_parameters(model, shares, stages)
+    shape = shape_of(model)
+    shares = shares_of(shape, PlanTable.of(plans))
+    stages = stages_of(shape, shares)
+    return shares, stages, count_parameters(shape, shares, stages)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.parameters import has_biases
 from opsk.costmodel.pipeline import Stages
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import PRECISIONS, FloatColumn
-from opsk.workload.model import ModelShape
 from opsk.workload.plan import Precision
 
 MASK_BYTES = 1.0
@@ -23,14 +22,14 @@ SOFTMAX_STATISTIC_BYTES = 4.0
 """Fused attention keeps one fp32 log-sum-exp a row and head instead of the scores."""
 
 
-def scores_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def scores_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what unfused attention keeps of its a s^2 scores: softmax, dropout and its mask; 5 a s^2 b / t [bytes]."""
     scores = shares.tokens * model.seq * (model.heads / shares.tp)
-    dropout = float(has_biases(model))
+    dropout = model.dropout
     return scores * (shares.activation_bytes * (1.0 + dropout) + MASK_BYTES * dropout)
 
 
-def stored_layer_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def stored_layer_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what one layer keeps for one micro-batch when nothing is recomputed [bytes].
 
     Outside the tensor-parallel regions: input of both norms, of the projections and of the MLP (4 h elements) and two
@@ -41,28 +40,27 @@ def stored_layer_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
     """
     size, hidden = shares.activation_bytes, model.hidden
     linear = np.where(shares.precision == _FP8, 1.0, size)
-    dropout, gated, is_moe = float(has_biases(model)), float(model.gated_mlp), float(model.experts > 0)
+    dropout, gated, is_moe = model.dropout, model.gated_mlp, model.is_moe
     plain = shares.plain_tokens * hidden * (2.0 * size + 2.0 * linear + 2.0 * MASK_BYTES * dropout)
-    inner = (1 - is_moe) * shares.ffn_width + is_moe * shares.expert_width
+    inner = (1 - is_moe) * shares.ffn_width + is_moe * (model.top_k * shares.expert_width + shares.shared_width)
     attention = 2.0 * (shares.query_width + shares.kv_width) * size
     mlp = inner * ((1.0 + gated) * size + linear)
     dispatched = is_moe * 2.0 * model.top_k * shares.plain_tokens * hidden * size
     return plain + shares.tokens * (attention + mlp) + dispatched + _kept_by_attention(model, shares)
 
 
-def _kept_by_attention(model: ModelShape, shares: Shares) -> FloatColumn:
+def _kept_by_attention(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what the attention core keeps beyond its inputs and its output [bytes]."""
-    if model.flash_attention:
-        return shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
-    return scores_bytes(model, shares)
+    statistic = shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
+    return np.where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
 
 
-def checkpoint_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def checkpoint_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what full recomputation keeps of one layer, its input: 2 s b h, over t with sequence parallelism."""
     return shares.plain_tokens * model.hidden * shares.activation_bytes
 
 
-def kept_layer_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def kept_layer_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what one layer keeps for one micro-batch under the plan's recomputation [bytes]."""
     stored = stored_layer_bytes(model, shares)
     selective = stored - _kept_by_attention(model, shares)
@@ -73,7 +71,7 @@ def kept_layer_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
     )
 
 
-def activation_bytes(model: ModelShape, shares: Shares, stages: Stages) -> FloatColumn:
+def activation_bytes(model: ShapeColumns, shares: Shares, stages: Stages) -> FloatColumn:
     """Return the activations of every candidate stage at its peak, shape (3, plans) [bytes].
 
     Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
@@ -83,17 +81,17 @@ def activation_bytes(model: ModelShape, shares: Shares, stages: Stages) -> Float
     kept = kept_layer_bytes(model, shares)
     stored = stored_layer_bytes(model, shares)
     stream = shares.plain_tokens * model.hidden
-    embedding = stages.is_first * stream * MASK_BYTES * float(has_biases(model)) * stages.in_flight
+    embedding = stages.is_first * stream * MASK_BYTES * model.dropout * stages.in_flight
     head = stages.is_last * stream * 2.0 * shares.activation_bytes
     return stages.layers * stages.in_flight * kept + (stored - kept) + embedding + head
 
 
-def gradient_working_bytes(model: ModelShape, shares: Shares) -> FloatColumn:
+def gradient_working_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return the gradients of activations that live while one layer's backward runs [bytes].
 
     Two tensors of the residual stream's width, and input and output gradient of the activation function.
     """
-    is_moe = float(model.experts > 0)
-    inner = (1 - is_moe) * shares.ffn_width + is_moe * shares.expert_width
-    elements = 2.0 * shares.plain_tokens * model.hidden + (2.0 + float(model.gated_mlp)) * shares.tokens * inner
+    is_moe = model.is_moe
+    inner = (1 - is_moe) * shares.ffn_width + is_moe * (model.top_k * shares.expert_width + shares.shared_width)
+    elements = 2.0 * shares.plain_tokens * model.hidden + (2.0 + model.gated_mlp) * shares.tokens * inner
     return elements * shares.activation_bytes

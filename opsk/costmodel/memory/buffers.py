@@ -47,4 +47,4 @@ def communicators(shares: Shares) -> FloatColumn:
 
 def nccl_bytes(shares: Shares, efficiency: Efficiency) -> FloatColumn:
     """Return the NCCL buffers of all communicators [bytes]."""
-    return communicators(shares) * efficiency.communicator_bytes
+    return communicators(shares) * efficiency.memory.communicator_bytes

@@ -31,13 +31,12 @@ RECIPES = {
     Precision.FP32: Recipe(weights=4, gradients=4, optimizer=8),
     Precision.FP16: Recipe(weights=2, gradients=4, optimizer=12),
     Precision.BF16: Recipe(weights=2, gradients=4, optimizer=12),
-    Precision.FP8: Recipe(weights=2, gradients=4, optimizer=12),
 }
 """Sources: Megatron-LM megatron/training/theoretical_memory_usage.py (18, or 6 + 12/dp); Transformer Engine guide."""
 
-_WEIGHTS = np.array([RECIPES[precision].weights for precision in PRECISIONS], dtype=np.float64)
-_GRADIENTS = np.array([RECIPES[precision].gradients for precision in PRECISIONS], dtype=np.float64)
-_OPTIMIZER = np.array([RECIPES[precision].optimizer for precision in PRECISIONS], dtype=np.float64)
+_WEIGHTS = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).weights for precision in PRECISIONS], dtype=np.float64)
+_GRADIENTS = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).gradients for precision in PRECISIONS], dtype=np.float64)
+_OPTIMIZER = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).optimizer for precision in PRECISIONS], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
