@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel import volumes
-from opsk.costmodel.collectives import all_gather_s, all_reduce_s, all_to_all_s, group_of, point_to_point_s
+from opsk.costmodel.collectives.hierarchical import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    group_of,
+    point_to_point_s,
+)
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine

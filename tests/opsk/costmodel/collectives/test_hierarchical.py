@@ -3,12 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.costmodel.collectives import all_gather_s, all_reduce_s, all_to_all_s, group_of, point_to_point_s
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.collectives.hierarchical import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    group_of,
+    point_to_point_s,
+)
+from opsk.costmodel.efficiency import Efficiency, LinkEfficiency
 from opsk.costmodel.machine import Machine, machine_of
 from tests.fakes.training_runs import a100_cluster
 
-IDEAL = Efficiency(hb_fraction=1.0, nic_fraction=1.0, hb_hop_s=0.0, nic_hop_s=0.0)
+IDEAL = Efficiency(links=LinkEfficiency(hb_fraction=1.0, nic_fraction=1.0, hb_hop_s=0.0, nic_hop_s=0.0))
 SIZE = np.array([8e9])
 
 
@@ -46,7 +52,7 @@ def test_one_rank_has_nothing_to_say():
 
 
 def test_latency_grows_with_the_ring():
-    slow = _machine(Efficiency(hb_fraction=1.0, nic_fraction=1.0, hb_hop_s=1e-6, nic_hop_s=1e-5))
+    slow = _machine(Efficiency(links=LinkEfficiency(hb_fraction=1.0, nic_fraction=1.0, hb_hop_s=1e-6, nic_hop_s=1e-5)))
     nothing = np.array([0.0])
     small = all_gather_s(slow, group_of(slow, stride=8.0, size=_ranks(2)), nothing, 1)[0]
     large = all_gather_s(slow, group_of(slow, stride=8.0, size=_ranks(64)), nothing, 1)[0]
