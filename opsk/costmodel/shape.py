@@ -42,14 +42,18 @@ class ShapeColumns:
     qk_rope_dim: FloatColumn
     v_head_dim: FloatColumn
     dense_layers: FloatColumn
+    dense_interleaved: FloatColumn
     shared_ffn: FloatColumn
     shared_gate: FloatColumn
+    router_bias: FloatColumn
     capacity_factor: FloatColumn
     expert_imbalance: FloatColumn
     mtp_layers: FloatColumn
     encoder_layers: FloatColumn
     encoder_seq: FloatColumn
     position_rows: FloatColumn
+    relative_positions: FloatColumn
+    attention_sinks: FloatColumn
     attention_window: FloatColumn
     windowed_layers: FloatColumn
     qkv_bias: FloatColumn
@@ -57,7 +61,9 @@ class ShapeColumns:
     mlp_bias: FloatColumn
     norm_bias: FloatColumn
     dropout: FloatColumn
+    head_bias: FloatColumn
     qk_norm: FloatColumn
+    qk_norm_whole: FloatColumn
     norms_per_layer: FloatColumn
     embedding_norm: FloatColumn
     is_moe: FloatColumn

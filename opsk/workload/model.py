@@ -43,7 +43,7 @@ class StatedModel:
 _MAY_BE_ZERO = (
     *("experts", "top_k", "shared_experts", "expert_ffn", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
     *("dense_layers", "shared_ffn", "mtp_layers", "encoder_layers", "encoder_seq", "position_rows"),
-    *("attention_window", "windowed_layers", "norms_per_layer"),
+    *("attention_window", "windowed_layers", "norms_per_layer", "relative_positions"),
 )
 
 
@@ -70,12 +70,15 @@ class ModelShape:
         Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): ranks of the compressed query (0: not compressed)
         and of the compressed keys and values (0: no latent attention), rotary part of a head, width of a value head.
         ``head_dim`` is then the width of a query head, rotary part included.
-    dense_layers
-        Layers of a mixture-of-experts model that have the dense MLP (``ffn``) instead of experts.
+    dense_layers, dense_interleaved
+        Layers of a mixture-of-experts model that have the dense MLP (``ffn``) instead of experts, and whether these lie
+        between the others (Llama 4) instead of before them (DeepSeek).
     shared_ffn
         Summed inner width of the shared experts; 0 is ``shared_experts`` x ``expert_ffn``.
     shared_gate
         True when a learned gate weighs the shared experts (Qwen2-MoE).
+    router_bias
+        True when the router adds a number to each expert's score (DeepSeek-V3, gpt-oss).
     capacity_factor
         Tokens an expert takes over the mean, the rest being dropped and short ones padded; 0 drops nothing.
     expert_imbalance
@@ -87,15 +90,23 @@ class ModelShape:
         attention in each layer then.
     position_rows
         Rows of the table of learned positions; 0 is ``seq``.
+    relative_positions
+        Rows of the table of relative positions, one column a head, of which encoder and decoder have one each (T5).
+    attention_sinks
+        True when each head has a learned score that takes attention away from all tokens (gpt-oss).
     attention_window, windowed_layers
         Tokens that attention looks back in ``windowed_layers`` of the layers (sliding window); 0 is all.
     qkv_bias, output_bias, mlp_bias, norm_bias, dropout
         Biases of the projections into attention, out of it, of the MLP, of the norms, and whether dropout is applied;
         ``None`` is the style of the model: yes with a plain MLP (GPT-2, GPT-3), no with a gated one (Llama).
-    qk_norm
-        True when queries and keys are normalised head by head (Qwen3).
+    head_bias
+        True when the output head has a bias (GPT-J, Phi-2).
+    qk_norm, qk_norm_whole
+        Whether queries and keys are normalised; head by head with one vector for all (Qwen3), or with a vector as wide
+        as all heads (OLMo 2).
     norms_per_layer
-        Norms of one layer: 2, 1 where attention and MLP share one (Falcon-7B), 4 with norms after both (Gemma 2).
+        Norms of one layer: 2, 1 where attention and MLP share one (Falcon-7B), 4 with norms after both (Gemma 2); 0
+        where no norm of the model, the final one included, has parameters (OLMo).
     embedding_norm
         True when the embedding is normalised (BLOOM).
 
@@ -127,14 +138,18 @@ class ModelShape:
     qk_rope_dim: int = 0
     v_head_dim: int = 0
     dense_layers: int = 0
+    dense_interleaved: bool = False
     shared_ffn: int = 0
     shared_gate: bool = False
+    router_bias: bool = False
     capacity_factor: float = 0.0
     expert_imbalance: float = 1.0
     mtp_layers: int = 0
     encoder_layers: int = 0
     encoder_seq: int = 0
     position_rows: int = 0
+    relative_positions: int = 0
+    attention_sinks: bool = False
     attention_window: int = 0
     windowed_layers: int = 0
     qkv_bias: bool | None = None
@@ -142,7 +157,9 @@ class ModelShape:
     mlp_bias: bool | None = None
     norm_bias: bool | None = None
     dropout: bool | None = None
+    head_bias: bool = False
     qk_norm: bool = False
+    qk_norm_whole: bool = False
     norms_per_layer: int = 2
     embedding_norm: bool = False
 
@@ -154,9 +171,7 @@ class ModelShape:
             if (value := getattr(self, name)) < 1
         ]
         wrong += [
-            f"{name} is {value}, must not be negative"
-            for name in _MAY_BE_ZERO
-            if (value := getattr(self, name)) < 0
+            f"{name} is {value}, must not be negative" for name in _MAY_BE_ZERO if (value := getattr(self, name)) < 0
         ]
         if self.kv_heads >= 1 and self.heads % self.kv_heads:
             wrong.append(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
@@ -180,7 +195,7 @@ class ModelShape:
             raise InputError(f"model {self.name}: " + "; ".join(wrong))
 
     def has(self, detail: str) -> bool:
-        """Return whether a detail of the style (``qkv_bias``, ``dropout``, ...) is there, by the style if not stated."""
+        """Return whether a detail of the style (``qkv_bias``, ``dropout``) is there, by the style if not stated."""
         stated: bool | None = getattr(self, detail)
         return (not self.gated_mlp) if stated is None else stated
 
