@@ -1,6 +1,7 @@
-"""How much of the communication of one step is exposed, by axis?
+"""How much communication does one step take by axis, and how much of it does computation not hide?
 
-Groups lie over the machine as Megatron-LM numbers ranks: tp innermost, then cp, then dp (ep inside it), pp outermost.
+Groups lie over the machine as Megatron-LM numbers ranks: tp innermost, then cp, then dp, pp outermost; experts spread
+over consecutive ranks of a stage.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
+    Group,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
@@ -23,70 +25,114 @@ from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import SOFTWARE, FloatColumn
+from opsk.workload.plan import Software
+
+_DEEPSPEED = SOFTWARE.index(Software.DEEPSPEED)
+LAYER_TENSORS = 12.0
+"""Parameter tensors of a GPT layer: DeepSpeed's ZeRO-3 gathers and reduces each by itself, FSDP a layer at a time."""
+GATHERS = 3.0
+"""Collectives of ZeRO-3 for each layer and micro-batch: gather forward, gather backward, reduce-scatter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Time of the communication of one axis, one entry a plan [s]: all of it, and what nothing hides."""
+
+    total: FloatColumn
+    exposed: FloatColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCommunication:
-    """Exposed communication of one layer for one micro-batch, one entry a plan [s]."""
+    """Communication of one layer for one micro-batch, by axis."""
 
-    tp: FloatColumn
-    cp: FloatColumn
-    ep: FloatColumn
+    tp: Traffic
+    cp: Traffic
+    ep: Traffic
 
 
 def layer_communication(
     model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
 ) -> LayerCommunication:
-    """Return the exposed communication of one layer, forward, backward and recomputation [s]."""
+    """Return the communication of one layer, forward, backward and recomputation [s]."""
     passes = volumes.passes(shares)
     return LayerCommunication(
-        tp=_tensor_parallel_s(model, shares, times, machine, software, passes),
-        cp=_context_parallel_s(shares, times, machine, software, passes),
-        ep=_expert_parallel_s(model, shares, machine, passes),
+        tp=_tensor_parallel(model, shares, times, machine, software, passes),
+        cp=_context_parallel(shares, times, machine, software, passes),
+        ep=_expert_parallel(model, shares, times, machine, software, passes),
     )
 
 
-def _tensor_parallel_s(
+def _hidden(total: FloatColumn, window: FloatColumn) -> Traffic:
+    """Return traffic of which what fits beside ``window`` seconds of computation is hidden."""
+    return Traffic(total=total, exposed=np.maximum(total - window, 0.0))
+
+
+def _nothing(shares: Shares) -> Traffic:
+    """Return no traffic."""
+    zeros = np.zeros(shares.tp.shape)
+    return Traffic(total=zeros, exposed=zeros)
+
+
+def _tensor_parallel(
     model: ShapeColumns,
     shares: Shares,
     times: LayerTime,
     machine: Machine,
     software: SoftwareColumns,
     passes: FloatColumn,
-) -> FloatColumn:
+) -> Traffic:
     """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume."""
+    if np.all(shares.tp == 1):
+        return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp)
     total = passes * all_reduce_s(machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0)
-    return np.maximum(total - software.tp_overlap * (times.forward + times.backward), 0.0)
+    return _hidden(total, software.tp_overlap * (times.forward + times.backward))
 
 
-def _context_parallel_s(
+def _context_parallel(
     shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
-) -> FloatColumn:
+) -> Traffic:
     """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
+    if np.all(shares.cp == 1):
+        return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp)
     one_pass = all_gather_s(machine, group, volumes.context_parallel_bytes(shares), 1.0)
-    return np.maximum(one_pass - software.cp_overlap * times.attention, 0.0) * (passes + 1.0)
+    return _hidden(one_pass * (passes + 1.0), software.cp_overlap * times.attention * (passes + 1.0))
 
 
-def _expert_parallel_s(model: ShapeColumns, shares: Shares, machine: Machine, passes: FloatColumn) -> FloatColumn:
-    """Dispatch and combine of every routed token, an all-to-all each."""
-    group = group_of(machine, stride=shares.tp * shares.cp, size=shares.ep)
-    return passes * all_to_all_s(machine, group, 2.0 * volumes.expert_parallel_bytes(model, shares), 2.0)
+def _expert_parallel(
+    model: ShapeColumns,
+    shares: Shares,
+    times: LayerTime,
+    machine: Machine,
+    software: SoftwareColumns,
+    passes: FloatColumn,
+) -> Traffic:
+    """Dispatch and combine of every routed token, an all-to-all each, in the layers that have experts."""
+    if not model.has_experts:
+        return _nothing(shares)
+    group = group_of(machine, stride=shares.etp, size=shares.ep)
+    share = model.moe_layers / model.layers
+    one_pass = all_to_all_s(machine, group, 2.0 * volumes.expert_parallel_bytes(model, shares), 2.0)
+    return _hidden(share * passes * one_pass, share * software.ep_overlap * (times.forward + times.backward))
 
 
-def pipeline_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
+def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:
     """Return the time that one stage spends on messages for one micro-batch [s].
 
-    One activation in and one gradient in for each of its chunks, never hidden.
+    One activation in and one gradient in for each of its chunks.
     """
+    if np.all(shares.pp == 1):
+        return _nothing(shares)
     calls = np.where(shares.pp > 1, 2.0 * shares.vpp, 0.0)
     stride = shares.tp * shares.cp * shares.dp
-    return point_to_point_s(machine, stride=stride, size_bytes=volumes.pipeline_bytes(model, shares), calls=calls)
+    total = point_to_point_s(machine, stride=stride, size_bytes=volumes.pipeline_bytes(model, shares), calls=calls)
+    return Traffic(total=total, exposed=total * (1.0 - software.pp_overlap))
 
 
-def data_parallel_s(
+def data_parallel(
     model: ShapeColumns,
     shares: Shares,
     parameters: ParameterCount,
@@ -94,27 +140,67 @@ def data_parallel_s(
     software: SoftwareColumns,
     compute_s: FloatColumn,
     backward_s: FloatColumn,
-) -> FloatColumn:
-    """Return the exposed data-parallel communication of one step, shape (3, plans) [s].
+) -> Traffic:
+    """Return the data-parallel communication of one step on each candidate stage, shape (3, plans) [s].
 
     Gradients are all-reduced once a step (reduce-scattered and weights gathered when the optimizer is sharded, the same
-    volume in a ring); with ZeRO-3 weights are gathered twice and gradients reduce-scattered for every micro-batch, one
-    layer at a time.
+    volume in a ring); with ZeRO-3 weights are gathered twice and gradients reduce-scattered for every micro-batch.
+    Where states are sharded over part of the replicas only (HSDP), gradients are all-reduced over the rest too.
 
     Parameters
     ----------
     compute_s, backward_s
         Computation, and its backward part, of one micro-batch on each candidate stage [s].
     """
-    dense_group = group_of(machine, stride=shares.tp, size=shares.replicas)
-    per_element = volumes.data_parallel_bytes_per_element(shares)
-    calls = np.where(shares.shards_weights, 3.0 * model.layers / shares.pp, 2.0)
-    total = all_gather_s(machine, dense_group, parameters.dense * per_element, calls)
+    replicated = _Replicas(
+        machine=machine, shares=shares, stride=shares.tp, group=shares.shard_group, all=shares.replicas
+    )
+    total = replicated.step_s(parameters.dense, model.layers / shares.pp)
     if model.has_experts:
-        expert_group = group_of(machine, stride=shares.tp * shares.ep, size=shares.expert_replicas)
-        total = total + all_gather_s(machine, expert_group, parameters.experts * per_element, calls)
-    window_s = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, software.dp_overlap * backward_s)
-    return np.maximum(total - window_s, 0.0) * volumes.data_parallel_calls(shares)
+        experts = _Replicas(
+            machine=machine,
+            shares=shares,
+            stride=shares.etp * shares.ep,
+            group=shares.expert_shard_group,
+            all=shares.expert_replicas,
+        )
+        total = total + experts.step_s(parameters.experts, model.moe_layers / shares.pp)
+    hidden = np.where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
+    window = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
+    times = volumes.data_parallel_calls(shares)
+    return _hidden(total * times, window * times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replicas:
+    """Ranks that hold the same parameters: ``all`` of them ``stride`` apart, ``group`` of which share the states."""
+
+    machine: Machine
+    shares: Shares
+    stride: FloatColumn
+    group: FloatColumn
+    all: FloatColumn
+
+    def step_s(self, parameters: FloatColumn, layers: FloatColumn) -> FloatColumn:
+        """Return the time to bring ``parameters`` of ``layers`` layers together, once, or for one micro-batch [s]."""
+        shares, machine = self.shares, self.machine
+        whole = group_of(machine, stride=self.stride, size=self.all)
+        reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
+        if not np.any(shares.shards_weights) and np.all(self.group == self.all):
+            per_element = np.where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
+            return all_gather_s(machine, whole, parameters * per_element, 2.0)
+        sharded = group_of(machine, stride=self.stride, size=self.group)
+        is_partial = self.group < self.all
+        tensors = np.where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
+        gathered = all_gather_s(
+            machine, sharded, parameters * (2.0 * weight_bytes + reduced), GATHERS * tensors * layers
+        )
+        rest = Group(inside=np.maximum(whole.inside / sharded.inside, 1.0), across=whole.across / sharded.across)
+        again = all_reduce_s(machine, rest, parameters * reduced / self.group, layers) * is_partial
+        once = np.where(shares.shards_optimizer & ~is_partial, reduced + weight_bytes, 2.0 * reduced)
+        kept = all_gather_s(machine, whole, parameters * once, 2.0)
+        own = all_gather_s(machine, sharded, parameters * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
+        return np.where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
 
 
 def tied_embedding_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.table import SOFTWARE, FloatColumn, IntColumn
+from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
 
@@ -27,7 +27,9 @@ class GpuEfficiency:
     matmul_size
         Size of a dimension of a product at which it reaches half of that because of that dimension alone [elements].
     attention_fraction
-        Arithmetic peak that fused (flash) attention reaches.
+        Arithmetic peak that fused (flash) attention reaches with wide heads.
+    attention_size
+        Width of a head at which it reaches half of that [elements].
     hbm_fraction
         Memory bandwidth that reads and writes reach.
     """
@@ -37,6 +39,7 @@ class GpuEfficiency:
     fp4_fraction: float = 0.5
     matmul_size: float = 80.0
     attention_fraction: float = 0.45
+    attention_size: float = 16.0
     hbm_fraction: float = 0.75
 
 
@@ -54,8 +57,14 @@ class SoftwareEfficiency:
         Time of one step that no other term explains: data, loss scaling, gradient norm, logging [s].
     dp_overlap, fsdp_overlap, tp_overlap, ep_overlap, cp_overlap
         Share of the computation beside which communication of that axis can hide; 0 hides nothing.
+    pp_overlap
+        Share of the messages between stages that hides beside computation.
     straggler_fraction
         Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
+    expert_fraction
+        Rate of grouped products of experts over that of dense ones of the same shape [ratio].
+    moe_gap_s
+        Time of one pass through a MoE layer that no other term explains: routing, counting, waiting [s].
     """
 
     elementwise_factor: float = 1.0
@@ -66,7 +75,10 @@ class SoftwareEfficiency:
     tp_overlap: float = 0.0
     ep_overlap: float = 0.0
     cp_overlap: float = 0.8
+    pp_overlap: float = 0.0
     straggler_fraction: float = 0.0
+    expert_fraction: float = 0.7
+    moe_gap_s: float = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +138,17 @@ class Efficiency:
         """Return the parameters of a chip generation, those of any other where it was never fitted."""
         return self.gpu.get(architecture) or self.gpu[""]
 
-    def for_software(self, software: IntColumn) -> SoftwareColumns:
-        """Return the parameters of every plan's software."""
+    def for_software(self, plans: PlanTable) -> SoftwareColumns:
+        """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
         table = np.array(
             [[getattr(self.software.get(member, _PLAIN), name) for name in _SOFTWARE_FIELDS] for member in SOFTWARE]
         ).T
-        return SoftwareColumns(**dict(zip(_SOFTWARE_FIELDS, table[:, software], strict=True)))
+        columns = dict(zip(_SOFTWARE_FIELDS, table[:, plans.software], strict=True))
+        for name in _OVERLAPS:
+            columns[name] = columns[name] * (
+                plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
+            )
+        return SoftwareColumns(**columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +163,14 @@ class SoftwareColumns:
     tp_overlap: FloatColumn
     ep_overlap: FloatColumn
     cp_overlap: FloatColumn
+    pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
+    expert_fraction: FloatColumn
+    moe_gap_s: FloatColumn
 
 
 _PLAIN = SoftwareEfficiency()
+_OVERLAPS = ("dp_overlap", "fsdp_overlap", "tp_overlap", "ep_overlap", "cp_overlap", "pp_overlap")
 _SOFTWARE_FIELDS = tuple(item.name for item in fields(SoftwareEfficiency))
 
 DEFAULT = Efficiency()

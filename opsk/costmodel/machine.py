@@ -36,6 +36,7 @@ class Machine:
     attention_flop_per_s: FloatColumn
     plain_flop_per_s: FloatColumn
     matmul_size: FloatColumn
+    attention_size: FloatColumn
     hbm_bytes_per_s: FloatColumn
     hb_gpus: FloatColumn
     hb_bytes_per_s: FloatColumn
@@ -89,7 +90,16 @@ def _machine(rates: FloatColumn, numbers: FloatColumn) -> Machine:
 
 _RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain_flop_per_s")
 _NUMBERS = (
-    *("matmul_size", "hbm_bytes_per_s", "hb_gpus", "hb_bytes_per_s", "nic_bytes_per_s", "hb_hop_s", "nic_hop_s"),
+    *(
+        "matmul_size",
+        "attention_size",
+        "hbm_bytes_per_s",
+        "hb_gpus",
+        "hb_bytes_per_s",
+        "nic_bytes_per_s",
+        "hb_hop_s",
+        "nic_hop_s",
+    ),
     *("node_gpus", "nics", "pcie_bytes_per_s", "tdp_w", "capacity_bytes"),
 )
 
@@ -105,9 +115,7 @@ def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
 
 def _fractions(reached: GpuEfficiency) -> FloatColumn:
     """Return the fraction of its peak that a large product reaches, for every precision."""
-    return np.where(
-        _IS_FP8, reached.fp8_fraction, np.where(_IS_FP4, reached.fp4_fraction, reached.matmul_fraction)
-    )
+    return np.where(_IS_FP8, reached.fp8_fraction, np.where(_IS_FP4, reached.fp4_fraction, reached.matmul_fraction))
 
 
 def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
@@ -119,6 +127,7 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
     outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
     return [
         reached.matmul_size,
+        reached.attention_size,
         gpu.hbm_bytes_per_s * reached.hbm_fraction,
         float(node.hb_domain_gpus if has_hb else node.gpus),
         max(inside * links.hb_fraction, NO_LINK_BYTES_PER_S),

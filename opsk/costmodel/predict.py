@@ -68,7 +68,7 @@ def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency
     """Return the prediction of columns that broadcast against each other."""
     with np.errstate(over="ignore", under="ignore"):
         shares = shares_of(model, plans)
-        software = efficiency.for_software(plans.software)
+        software = efficiency.for_software(plans)
         stages = stages_of(model, shares)
         parameters = count_parameters(model, shares, stages)
         memory = peak_memory(model, shares, stages, parameters, machine.capacity_bytes, efficiency)

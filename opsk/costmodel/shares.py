@@ -30,7 +30,8 @@ _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
-_AUTOCAST = STATES.index(States.AUTOCAST)
+_FP16 = PRECISIONS.index(Precision.FP16)
+_IS_16BIT = np.array([states in (States.MIXED_16BIT_GRADIENTS, States.PURE_16BIT) for states in STATES])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,9 @@ class Shares:
         Rows of the padded embedding on one GPU.
     activation_bytes
         Bytes of one activation element.
+    reduced_bytes
+        Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
+        accumulates and reduces bf16 gradients in fp32, fp16 as they are.
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     """
@@ -87,6 +91,8 @@ class Shares:
     attended: FloatColumn
     vocab: FloatColumn
     activation_bytes: FloatColumn
+    reduced_bytes: FloatColumn
+    software: IntColumn
     precision: IntColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
@@ -141,6 +147,8 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         attended=_attended(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=np.where(plans.precision == _FP32, 4.0, 2.0),
+        reduced_bytes=np.where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
+        software=plans.software,
         precision=plans.precision,
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,

@@ -158,7 +158,8 @@ class TimeTable:
     """Time of one optimizer step, one entry a plan.
 
     ``components`` [s] keys: ``compute``, ``recompute``, ``tp``, ``cp``, ``ep``, ``pp``, ``bubble``, ``dp``,
-    ``optimizer``; they add up to ``step_s.expected``, communication counted only where nothing hides it.
+    ``optimizer``, ``overhead``, ``straggler``; they add up to ``step_s.expected``, communication counted only where
+    nothing hides it; ``communication`` [s] has all of it, keys ``tp``, ``cp``, ``ep``, ``pp``, ``dp``.
     ``mfu`` and ``hfu`` are ratios of the dense peak; ``flop`` are the model FLOP of one step.
     """
 
@@ -170,6 +171,7 @@ class TimeTable:
     model_flop: FloatColumn
     hardware_flop: FloatColumn
     components: Mapping[str, FloatColumn]
+    communication: Mapping[str, FloatColumn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,7 @@ import numpy as np
 
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import PRECISIONS, FloatColumn
-from opsk.workload.plan import Precision
-
-_REDUCED_BYTES = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.BF16: 4.0}
-"""Bytes of a gradient element on the wire: Megatron-LM accumulates and reduces bf16 gradients in fp32, fp16 as is."""
-_REDUCED = np.array([_REDUCED_BYTES.get(precision, 4.0) for precision in PRECISIONS])
+from opsk.costmodel.table import FloatColumn
 
 
 def ring_share(ranks: FloatColumn) -> FloatColumn:
@@ -68,7 +63,7 @@ def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
     Once a step: gradients twice for an all-reduce, or gradients and weights where the optimizer is sharded. With ZeRO-3
     for every micro-batch: weights gathered twice and gradients reduce-scattered.
     """
-    reduced, weight_bytes = _REDUCED[shares.precision], shares.activation_bytes
+    reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
     once = np.where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
     return np.where(shares.shards_weights, 2.0 * weight_bytes + reduced, once)
 
@@ -81,5 +76,5 @@ def data_parallel_calls(shares: Shares) -> FloatColumn:
 def tied_embedding_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return the gradient of a tied embedding, all-reduced between first and last stage once a step [bytes]; else 0."""
     is_shared = np.where(shares.pp > 1, model.tied_embeddings, 0.0)
-    gradient_bytes: FloatColumn = shares.vocab * model.hidden * _REDUCED[shares.precision]
+    gradient_bytes: FloatColumn = shares.vocab * model.hidden * shares.reduced_bytes
     return is_shared * gradient_bytes
