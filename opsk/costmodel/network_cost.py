@@ -1,0 +1,151 @@
+"""What does a compute network cost, and how much power does it draw? Switches and transceivers of Clos and rail-only.
+
+Full bisection everywhere; storage and management networks, cables, optical switches and spare parts are left out.
+"Endpoints" are NIC ports on the compute fabric: one a GPU, or fewer where GPUs share NICs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from opsk.errors import InputError
+
+_MAX_TIERS = 5
+"""A fat tree of more tiers is not built; it would also need more endpoints than there are GPUs on earth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkParts:
+    """What has to be bought for one network.
+
+    Parameters
+    ----------
+    endpoints
+        NIC ports that it joins.
+    radix
+        Ports of one switch.
+    tiers
+        Switch tiers between an endpoint and the top.
+    switches, transceivers
+        Their number; a link has a transceiver at each end, the NIC's end included.
+    """
+
+    endpoints: int
+    radix: int
+    tiers: int
+    switches: int
+    transceivers: int
+
+    @property
+    def switch_ports(self) -> int:
+        """Ports of all switches, used or not."""
+        return self.switches * self.radix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPrices:
+    """Price and power of the parts of a 400 Gbit/s network.
+
+    Source of the values: rail-only paper (arXiv 2307.12169), section V.E and its sources: 199 USD and 9 W a
+    transceiver, 694 USD and 18 W a switch port. Prices age; a site gives its own.
+    """
+
+    usd_per_switch_port: float = 694.0
+    usd_per_transceiver: float = 199.0
+    w_per_switch_port: float = 18.0
+    w_per_transceiver: float = 9.0
+
+
+def clos_tiers(*, endpoints: int, radix: int) -> int:
+    """Return the least number of tiers of a full-bisection Clos: one switch, else 2 (r/2)^T >= endpoints.
+
+    Raises
+    ------
+    InputError
+        A size is not positive, the radix is odd, or no tree of such switches is large enough.
+    """
+    _refuse_impossible(endpoints=endpoints, radix=radix)
+    for tiers in range(1, _MAX_TIERS + 1):
+        if 2 * (radix // 2) ** tiers >= endpoints:
+            return tiers
+    raise InputError(
+        f"{endpoints} endpoints need more than {_MAX_TIERS} tiers of switches with {radix} ports",
+        hint="take switches with more ports",
+    )
+
+
+def clos_network(*, endpoints: int, radix: int) -> NetworkParts:
+    """Return the parts of a minimal full-bisection Clos (a fat tree, rail-optimised or not).
+
+    n endpoints on T tiers of switches with r ports: 2 n / r switches in each tier but the top one, n / r there, rounded
+    up tier by tier, and T n links. 32,768 endpoints on 64 ports: 3 tiers, 2,560 switches, 196,608 transceivers.
+
+    Raises
+    ------
+    InputError
+        As `clos_tiers` does.
+
+    Notes
+    -----
+    Source: derived. The rail-only paper names a "minimal-tier Clos" and prints the savings alone (table II); this rule
+    reproduces its six rows, in cost and in power.
+    """
+    tiers = clos_tiers(endpoints=endpoints, radix=radix)
+    switches = (tiers - 1) * math.ceil(2 * endpoints / radix) + math.ceil(endpoints / radix)
+    return NetworkParts(
+        endpoints=endpoints, radix=radix, tiers=tiers, switches=switches, transceivers=2 * tiers * endpoints
+    )
+
+
+def rail_only_network(*, endpoints: int, rails: int, radix: int) -> NetworkParts:
+    """Return the parts of a rail-only network: a Clos of its own for each rail, and nothing between rails.
+
+    Rails that are smaller than half a switch share switches. ``rails`` is the number of NIC ports of one HB domain; the
+    paper's headline savings need 256 (an NVLink domain of 256 GPUs with a NIC each), with the 8 of a DGX server some of
+    its rows save nothing.
+
+    Raises
+    ------
+    InputError
+        As `clos_tiers` does, or the rails are not all of one size.
+    """
+    _refuse_impossible(endpoints=endpoints, radix=radix, rails=rails)
+    if endpoints % rails:
+        raise InputError(
+            f"{endpoints} endpoints do not spread evenly over {rails} rails", hint="rails are the NICs of an HB domain"
+        )
+    rail = clos_network(endpoints=endpoints // rails, radix=radix)
+    rails_per_switch = max(radix // rail.endpoints, 1)
+    return NetworkParts(
+        endpoints=endpoints,
+        radix=radix,
+        tiers=rail.tiers,
+        switches=math.ceil(rails * rail.switches / rails_per_switch),
+        transceivers=rails * rail.transceivers,
+    )
+
+
+def network_cost_usd(parts: NetworkParts, prices: PartPrices | None = None) -> float:
+    """Return what switches and transceivers cost [USD]. Source: rail-only paper, equation 4."""
+    prices = prices or PartPrices()
+    return prices.usd_per_switch_port * parts.switch_ports + prices.usd_per_transceiver * parts.transceivers
+
+
+def network_power_w(parts: NetworkParts, prices: PartPrices | None = None) -> float:
+    """Return the most that switches and transceivers draw [W]. Source: rail-only paper, equation 5."""
+    prices = prices or PartPrices()
+    return prices.w_per_switch_port * parts.switch_ports + prices.w_per_transceiver * parts.transceivers
+
+
+def _refuse_impossible(*, endpoints: int, radix: int, rails: int = 1) -> None:
+    """Refuse sizes of which no network can be built, naming all that is wrong."""
+    wrong = [
+        f"{name} is {value}, must be at least 1"
+        for name, value in (("endpoints", endpoints), ("rails", rails))
+        if value < 1
+    ]
+    if radix < 4 or radix % 2:
+        wrong.append(f"radix is {radix}, must be even and at least 4")
+    if wrong:
+        raise InputError("; ".join(wrong), hint="give the ports of one switch and the NIC ports to join")
