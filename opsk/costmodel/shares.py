@@ -63,6 +63,10 @@ class Shares:
     reduced_bytes
         Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
+    schedule
+        Index into ``SCHEDULES``.
+    first_stage_layers, last_stage_layers, recompute_layers
+        As in `Plan`; 0 is even, and all layers.
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     """
@@ -94,6 +98,10 @@ class Shares:
     reduced_bytes: FloatColumn
     software: IntColumn
     precision: IntColumn
+    schedule: IntColumn
+    first_stage_layers: FloatColumn
+    last_stage_layers: FloatColumn
+    recompute_layers: FloatColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
     shards_optimizer: BoolColumn
@@ -150,6 +158,10 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         reduced_bytes=np.where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
         software=plans.software,
         precision=plans.precision,
+        schedule=plans.schedule,
+        first_stage_layers=plans.first_stage_layers.astype(np.float64),
+        last_stage_layers=plans.last_stage_layers.astype(np.float64),
+        recompute_layers=plans.recompute_layers.astype(np.float64),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
