@@ -1,8 +1,7 @@
 """How many parameters has the model, and how many of them does one GPU of each pipeline stage hold?
 
-Counted exactly: projections, biases and norms of the GPT style (two-matrix MLP: biases everywhere, LayerNorm with
-bias) or of the Llama style (gated MLP: no biases, RMSNorm), experts, shared experts, router, embedding, positions,
-final norm and head.
+Counted exactly: every matrix, bias, norm and table of `ModelShape`. One set of formulas serves the whole model and the
+share of one GPU: they take the widths that are present (`Widths`).
 """
 
 from __future__ import annotations
@@ -12,18 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.pipeline import Stages
-from opsk.costmodel.shape import ShapeColumns
+from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
 from opsk.workload.model import ModelShape
+
+MTP_NORMS = 3.0
+"""Norms of a multi-token-prediction layer outside its transformer layer: of the two inputs and of the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterCount:
     """Parameters on one GPU, by how they are replicated.
 
-    ``layer`` and ``layer_experts`` are those of one layer, one entry a plan; ``dense`` and ``experts`` those of the
-    candidate stages, shape (3, plans); ``ends`` the part of ``dense`` that is embedding, positions, head, final norm.
+    ``layer`` (dense part) and ``layer_experts`` (routed experts) are those of the average layer, one entry a plan:
+    where only some layers have experts it is their mixture, and an encoder's layers are spread over the decoder's.
+    ``dense`` and ``experts`` are those of the candidate stages, shape (3, plans), and know which stage holds the dense
+    layers of a mixture of experts; ``ends`` is the part of ``dense`` that belongs to no such layer: embedding,
+    positions, head, final norms and the dense part of multi-token prediction.
     """
 
     layer: FloatColumn
@@ -33,75 +38,229 @@ class ParameterCount:
     ends: FloatColumn
 
 
-def has_biases(model: ModelShape) -> bool:
-    """Return whether projections have biases and norms have two vectors: the GPT style, told by its plain MLP."""
-    return not model.gated_mlp
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """What is present of the widths that a plan splits: all of it, or one GPU's share.
+
+    ``query`` and ``keys_values`` (keys and values together) and ``context`` (values of all query heads) are outputs of
+    projections; ``ffn``, ``shared`` and ``expert`` inner widths of MLPs; ``experts`` counts routed experts, ``rows``
+    those of the embedding and ``heads`` query heads.
+    """
+
+    query: FloatColumn
+    keys_values: FloatColumn
+    context: FloatColumn
+    ffn: FloatColumn
+    shared: FloatColumn
+    expert: FloatColumn
+    experts: FloatColumn
+    rows: FloatColumn
+    heads: FloatColumn
+
+
+def whole(model: ShapeColumns) -> Widths:
+    """Return the widths of the model itself; the embedding is not padded."""
+    return Widths(
+        query=model.heads * model.head_dim,
+        keys_values=model.kv_heads * (model.head_dim + model.v_head_dim),
+        context=model.heads * model.v_head_dim,
+        ffn=model.ffn,
+        shared=model.shared_ffn,
+        expert=model.expert_ffn,
+        experts=model.experts,
+        rows=model.vocab,
+        heads=model.heads,
+    )
+
+
+def held(model: ShapeColumns, shares: Shares) -> Widths:
+    """Return the widths on one GPU."""
+    return Widths(
+        query=shares.query_width,
+        keys_values=2.0 * shares.kv_width,
+        context=model.heads * model.v_head_dim / shares.tp,
+        ffn=shares.ffn_width,
+        shared=shares.shared_width,
+        expert=shares.expert_width,
+        experts=model.experts / shares.ep,
+        rows=shares.vocab,
+        heads=model.heads / shares.tp,
+    )
 
 
 def total_parameters(model: ModelShape) -> int:
     """Return the parameters of the whole model, with ``vocab`` rows as stated (no padding).
 
-    A tied head is counted once. For a GPT shape this is 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)) + 2 h, equation 2
-    of Narayanan et al. 2021 plus the final norm.
+    What is shared counts once: a tied head, embedding and head of multi-token prediction. For a GPT shape this is
+    12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)) + 2 h, equation 2 of Narayanan et al. 2021 plus the final norm.
     """
-    bias = 1 if has_biases(model) else 0
-    query, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    attention = 2 * model.hidden * (query + kv) + bias * (query + 2 * kv + model.hidden)
-    norms = 2 * (1 + bias) * model.hidden
-    experts = model.experts + model.shared_experts
-    if model.experts:
-        mlp = experts * _mlp(model.hidden, model.expert_ffn, model.gated_mlp) + model.hidden * model.experts
-    else:
-        mlp = _mlp(model.hidden, model.ffn, model.gated_mlp)
-    copies = 1 if model.tied_embeddings else 2
-    ends = copies * model.vocab * model.hidden + (1 + bias) * model.hidden
-    ends += model.seq * model.hidden if model.learned_positions else 0
-    return model.layers * (attention + norms + mlp) + ends
+    shape = shape_of(model)
+    return round(float(_total(shape, shape.experts)))
 
 
-def _mlp(hidden: int, inner: int, gated: bool) -> int:
-    """Return the parameters of one MLP: three matrices when gated, else two with biases."""
-    return 3 * hidden * inner if gated else 2 * hidden * inner + inner + hidden
+def active_parameters(model: ModelShape) -> int:
+    """Return the parameters that one token passes: all but the routed experts that it is not sent to.
+
+    Embedding, head and multi-token prediction count. Published numbers differ in whether they count the embedding.
+    """
+    shape = shape_of(model)
+    return round(float(_total(shape, shape.top_k)))
+
+
+def _total(model: ShapeColumns, experts: FloatColumn) -> FloatColumn:
+    """Return the parameters of the whole model with so many experts a layer."""
+    widths = whole(model)
+    attention = _attention(model, widths)
+    plain = attention + _mlp(model, widths.ffn)
+    sparse = attention + _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
+    last = np.where(model.is_moe > 0, sparse, plain)
+    ends = _embedding(model, widths) + _head(model, widths) * (1.0 - model.tied_embeddings) + _final_norms(model)
+    return (
+        model.plain_layers * plain
+        + model.moe_layers * sparse
+        + model.encoder_layers * _encoder_layer(model, widths)
+        + model.mtp_layers * (last + _mtp_projection(model))
+        + ends
+        + model.head_bias * widths.rows
+    )
 
 
 def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> ParameterCount:
     """Return the parameters that one GPU holds, padding of the vocabulary included.
 
-    A tied head is a copy of the embedding on the last stage where pp > 1, and costs nothing where pp = 1.
+    A tied head is a copy of the embedding on the last stage where pp > 1, and costs nothing where pp = 1; so is the
+    embedding that multi-token prediction reads (Megatron Core). What tensor parallelism does not split is held by every
+    rank: norms, output biases, router, positions, the projections of latent attention into their ranks.
     """
-    bias, hidden = model.norm_bias, model.hidden
-    layer = _layer_without_experts(model, shares, bias)
-    layer_experts = _layer_experts(model, shares, bias)
-    rows = shares.vocab * hidden
-    head = rows * np.where(shares.pp > 1, 1.0, 1.0 - model.tied_embeddings)
-    positions = model.learned_positions * model.position_rows * hidden
-    ends = stages.is_first * (rows + positions) + stages.is_last * (head + (1 + bias) * hidden)
+    widths = held(model, shares)
+    attention = _attention(model, widths)
+    plain: FloatColumn = _mlp(model, widths.ffn)
+    sparse = expert = np.zeros(())
+    if model.has_experts:
+        sparse, expert = _beside_experts(model, widths), widths.experts * _mlp(model, widths.expert)
+    sparse_share = model.moe_layers / model.layers
+    encoder = (
+        model.encoder_layers / model.layers * _encoder_layer(model, widths) if np.any(model.encoder_layers) else 0.0
+    )
+    common = attention + encoder
+    sparse_layers = _sparse_layers(model, shares, stages)
+    ends = _ends(model, shares, stages, widths)
+    mtp_experts = np.zeros(())
+    if np.any(model.mtp_layers):
+        last = model.mtp_layers * stages.is_last
+        ends = ends + last * (_mtp_projection(model) + attention + np.where(model.is_moe > 0, sparse, plain))
+        mtp_experts = last * expert
     return ParameterCount(
-        layer=layer,
-        layer_experts=layer_experts,
-        dense=stages.layers * layer + ends,
-        experts=stages.layers * layer_experts,
+        layer=common + (1.0 - sparse_share) * plain + sparse_share * sparse,
+        layer_experts=sparse_share * expert + np.zeros_like(shares.tp),
+        dense=stages.layers * (common + plain) + sparse_layers * (sparse - plain) + ends,
+        experts=sparse_layers * expert + mtp_experts,
         ends=ends,
     )
 
 
-def _layer_without_experts(model: ShapeColumns, shares: Shares, bias: float) -> FloatColumn:
-    """Return the parameters of one layer on one GPU, routed experts left out."""
-    hidden, is_moe = model.hidden, model.is_moe
-    projections = 2 * hidden * (shares.query_width + shares.kv_width)
-    projections = projections + bias * (shares.query_width + 2 * shares.kv_width + hidden)
-    norms = 2 * (1 + bias) * hidden
-    dense = _sharded_mlp(model, shares.ffn_width, bias)
-    shared = _sharded_mlp(model, shares.shared_width, bias) * (model.shared_ffn > 0)
-    router = hidden * model.experts
-    return projections + norms + (1 - is_moe) * dense + is_moe * (shared + router)
+def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of attention and of the norms of one decoder layer.
+
+    Plain: h q + h kv + c h. Latent (DeepSeek-V2, section 2.1): h r_q + r_q q (h q where r_q = 0), h (r_kv + rope),
+    r_kv (q - rope + c), c h, with norms of both latents.
+    """
+    hidden, norm = model.hidden, 1.0 + model.norm_bias
+    biases = model.qkv_bias * (widths.query + widths.keys_values) + model.output_bias * hidden
+    products = hidden * (widths.query + widths.keys_values)
+    if np.any(model.is_latent):
+        products = np.where(model.is_latent > 0, _latent(model, widths), products)
+    norms = norm * (model.norms_per_layer * hidden + model.qk_norm * _qk_norm(model, widths))
+    parameters = products + widths.context * hidden + biases + norms + model.attention_sinks * widths.heads
+    if np.any(model.encoder_layers):
+        cross = hidden * (widths.query + widths.keys_values + widths.context) + biases + norm * hidden
+        parameters = parameters + (model.encoder_layers > 0) * cross
+    return parameters
 
 
-def _layer_experts(model: ShapeColumns, shares: Shares, bias: float) -> FloatColumn:
-    """Return the parameters of the routed experts of one layer on one GPU."""
-    return model.experts / shares.ep * _sharded_mlp(model, shares.expert_width, bias)
+def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of the projections into latent attention, norms of the latents included."""
+    hidden, norm = model.hidden, 1.0 + model.norm_bias
+    query = np.where(
+        model.q_lora_rank > 0,
+        model.q_lora_rank * (hidden + norm + widths.query),
+        hidden * widths.query,
+    )
+    unrotated = widths.query - widths.heads * model.qk_rope_dim
+    latent = model.kv_lora_rank * (hidden + norm + unrotated + widths.context)
+    return query + latent + hidden * model.qk_rope_dim
 
 
-def _sharded_mlp(model: ShapeColumns, inner: FloatColumn, bias: float) -> FloatColumn:
-    """Return the parameters of one MLP whose inner width on this GPU is ``inner``; the output bias is not split."""
-    return (2 + model.gated_mlp) * model.hidden * inner + bias * (inner + model.hidden)
+def _qk_norm(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the width of the norms of queries and keys together."""
+    whole_width = widths.query + widths.keys_values / 2.0
+    return np.where(model.qk_norm_whole > 0, whole_width, 2.0 * model.head_dim)
+
+
+def _encoder_layer(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of one encoder layer: attention without the cross attention, two norms, MLP."""
+    hidden = model.hidden
+    products = hidden * (widths.query + widths.keys_values + widths.context)
+    biases = model.qkv_bias * (widths.query + widths.keys_values) + model.output_bias * hidden
+    return products + biases + 2.0 * (1.0 + model.norm_bias) * hidden + _mlp(model, widths.ffn)
+
+
+def _mlp(model: ShapeColumns, inner: FloatColumn) -> FloatColumn:
+    """Return the parameters of one MLP with the inner width ``inner``; the output bias is not split."""
+    hidden, inputs = model.hidden, 1.0 + model.gated_mlp
+    return (1.0 + inputs) * hidden * inner + model.mlp_bias * (inputs * inner + hidden)
+
+
+def _beside_experts(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of a layer's mixture of experts but for the routed experts: router, shared experts."""
+    shared = (model.shared_ffn > 0) * _mlp(model, widths.shared) + model.shared_gate * model.hidden
+    return shared + model.experts * (model.hidden + model.router_bias)
+
+
+def _mtp_projection(model: ShapeColumns) -> FloatColumn:
+    """Return the parameters that a multi-token-prediction layer has beside a transformer layer: 2 h^2 and norms."""
+    return 2.0 * model.hidden**2 + MTP_NORMS * (1.0 + model.norm_bias) * model.hidden
+
+
+def _embedding(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters before the first layer: embedding, positions and its norm; tables of relative positions."""
+    stacks = 1.0 + (model.encoder_layers > 0)
+    return (
+        model.hidden * (widths.rows + model.learned_positions * model.position_rows)
+        + model.embedding_norm * (1.0 + model.norm_bias) * model.hidden
+        + stacks * model.relative_positions * widths.heads
+    )
+
+
+def _head(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of the matrix of the head."""
+    return widths.rows * model.hidden
+
+
+def _final_norms(model: ShapeColumns) -> FloatColumn:
+    """Return the parameters of the norm after the last layer, of decoder and encoder."""
+    stacks = 1.0 + (model.encoder_layers > 0)
+    return (model.norms_per_layer > 0) * stacks * (1.0 + model.norm_bias) * model.hidden
+
+
+def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> FloatColumn:
+    """Return what first and last stage hold beside layers, shape (3, plans)."""
+    rows = widths.rows * model.hidden
+    copy = shares.pp > 1
+    head = rows * np.where(copy, 1.0 + (model.mtp_layers > 0), 1.0 - model.tied_embeddings)
+    last = head + _final_norms(model) + model.head_bias * widths.rows
+    return stages.is_first * _embedding(model, widths) + stages.is_last * last
+
+
+def _sparse_layers(model: ShapeColumns, shares: Shares, stages: Stages) -> FloatColumn:
+    """Return the layers with experts of every candidate stage, shape (3, plans).
+
+    Dense layers that come first fill the first chunk of the first stages; interleaved ones are everywhere.
+    """
+    if not np.any(model.dense_layers):
+        return stages.layers * model.is_moe
+    chunk = stages.layers / shares.vpp
+    before = np.where(stages.is_last > 0, model.layers - stages.layers, stages.layers[0] * (stages.index > 0))
+    first = np.clip(model.dense_layers - before / shares.vpp, 0.0, chunk)
+    spread = stages.layers * model.dense_layers / model.layers
+    return model.is_moe * (stages.layers - np.where(model.dense_interleaved > 0, spread, first))

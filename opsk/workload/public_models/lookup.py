@@ -1,0 +1,158 @@
+"""Which public model does a name mean, what shape has it, and how many parameters were published for it?
+
+The numbers are in ``catalogue/*.toml``, each with its source. People, frameworks and papers spell names differently:
+``Meta-Llama-3-8B``, ``LLAMA3_8B`` and ``llama-3-8b`` are one model.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from opsk.errors import ConfigError, InputError
+from opsk.workload.model import ModelShape
+
+_ORGANISATION = re.compile(r"^.*/|^meta[\s_-]+(?=llama)", re.IGNORECASE)
+_VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[^a-z0-9.]+")
+_SHAPE = frozenset(item.name for item in fields(ModelShape))
+_ABOUT = frozenset({"like", "aliases", "parameters", "active_parameters", "source", "rounded"})
+_NOT_INHERITED = ("like", "aliases", "parameters", "active_parameters", "source", "rounded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicModel:
+    """A published model.
+
+    Parameters
+    ----------
+    shape
+        Its shape; ``seq`` is the length of the sequences that it was trained on, or the shortest of several stages.
+    parameters, active_parameters
+        Published counts; of all parameters, and of those that a token passes (``None`` where none is published).
+    source
+        Where shape and counts were published.
+    rounded
+        True where ``parameters`` is printed with a few digits only.
+    aliases
+        Other spellings of its name that the normalisation does not bring together.
+    """
+
+    shape: ModelShape
+    parameters: int
+    source: str
+    active_parameters: int | None = None
+    rounded: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+def public_model(name: str) -> ModelShape | None:
+    """Return the shape of the public model that ``name`` means; ``None`` where it means none, or more than one.
+
+    Case, separators, the organisation before a slash and words such as ``Instruct`` do not count; separators do where
+    names differ in them alone (OPT-1.3B and OPT-13B).
+
+    Examples
+    --------
+    >>> public_model("Meta-Llama-3-8B").hidden, public_model("LLAMA3_70B").layers
+    (4096, 80)
+    >>> public_model("OPT-1.3B").layers, public_model("OPT13B")
+    (24, None)
+    """
+    names, words = _names(), words_of(name)
+    found = names.get(words) or names.get(joined(words))
+    return public_models()[found].shape if found else None
+
+
+def words_of(name: str) -> str:
+    """Return the words of a name, as they are compared first.
+
+    Examples
+    --------
+    >>> words_of("meta-llama/Meta-Llama-3-8B-Instruct"), words_of("Qwen2.5 14B")
+    ('llama-3-8b', 'qwen2.5-14b')
+    """
+    bare = _VARIANT.sub("", _ORGANISATION.sub("", name.strip()))
+    return _SEPARATORS.sub("-", bare.casefold()).strip("-.")
+
+
+def joined(words: str) -> str:
+    """Return the words without anything between them, as they are compared where no model has just these words."""
+    return re.sub(r"[-.]", "", words)
+
+
+@cache
+def public_models() -> Mapping[str, PublicModel]:
+    """Return the catalogue: name to model, in the order of its files."""
+    found: dict[str, PublicModel] = {}
+    for origin, text in _catalogue_files():
+        found |= read_catalogue(text, origin=origin)
+    return found
+
+
+def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
+    """Return the models that one catalogue file describes.
+
+    Raises
+    ------
+    ConfigError
+        Lists all that is wrong with the file.
+    """
+    wrong: list[str] = []
+    tables: dict[str, dict[str, Any]] = {}
+    models: dict[str, PublicModel] = {}
+    for name, table in tomllib.loads(text).items():
+        parent = tables.get(table.get("like", name), {} if "like" not in table else None)
+        unknown = sorted(set(table) - _SHAPE - _ABOUT)
+        if parent is None or unknown:
+            wrong.append(f"{name}: unknown {', '.join(unknown) or table['like']}")
+            continue
+        tables[name] = {key: value for key, value in parent.items() if key not in _NOT_INHERITED} | table
+        try:
+            models[name] = _model(name, tables[name])
+        except (InputError, KeyError, TypeError) as error:
+            wrong.append(f"{name}: {error}")
+    if wrong:
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}")
+    return models
+
+
+def _model(name: str, table: dict[str, Any]) -> PublicModel:
+    """Return one model; key and value heads and head width follow from the heads where they are not given."""
+    shape = {key: value for key, value in table.items() if key in _SHAPE}
+    shape.setdefault("kv_heads", shape["heads"])
+    shape.setdefault("head_dim", shape["hidden"] // shape["heads"])
+    return PublicModel(
+        shape=ModelShape(name=name, **shape),
+        parameters=table["parameters"],
+        source=table["source"],
+        active_parameters=table.get("active_parameters"),
+        rounded=table.get("rounded", False),
+        aliases=tuple(table.get("aliases", ())),
+    )
+
+
+@cache
+def _names() -> Mapping[str, str | None]:
+    """Return the model of every spelling; ``None`` for one that means several models."""
+    exact: dict[str, str | None] = {}
+    loose: dict[str, str | None] = {}
+    for name, model in public_models().items():
+        for words in {words_of(entry) for entry in (name, *model.aliases)}:
+            exact[words] = name if exact.get(words, name) == name else None
+            key = joined(words)
+            loose[key] = name if loose.get(key, name) == name else None
+    return loose | exact
+
+
+def _catalogue_files() -> Iterator[tuple[str, str]]:
+    """Yield name and text of every catalogue file."""
+    folder = files("opsk.workload.public_models").joinpath("catalogue")
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".toml"):
+            yield f"catalogue/{file.name}", file.read_text(encoding="utf-8")
