@@ -1,7 +1,8 @@
 """Which numbers can be had without a cluster model? The closed forms that the field knows, each with its source.
 
-They are for GPT shapes only (two-matrix MLP of 4 h, all heads with their own keys, tied head). The general model
-reproduces them; the tests hold the two against each other.
+They are for GPT shapes only (two-matrix MLP of 4 h, all heads with their own keys, tied head), and for links without
+latency. The general model reproduces them; the tests hold the two against each other. Scaling laws are in
+`opsk.costmodel.scaling_laws`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 DAY_S = 86400.0
 MIXED_PRECISION_BYTES_PER_PARAMETER = 16
 """fp16 weights 2, fp16 gradients 2, fp32 master weights, momentum and variance 12 (Rajbhandari et al. 2020, ZeRO)."""
+MEGATRON_BYTES_PER_PARAMETER = 18
+"""The same with fp32 gradients, 4 instead of 2 (Megatron-LM); figures 1 and 7 of Korthikanti et al. 2022."""
 
 
 def gpt_parameters(*, layers: int, hidden: int, vocab: int, seq: int) -> float:
@@ -47,6 +50,20 @@ def gpt_selective_flop_as_printed(*, global_batch: int, seq: int, layers: int, h
     return square * (1 + seq / (3 * hidden) + vocab / (12 * layers * hidden))
 
 
+def flop_per_token(*, parameters: float, layers: int, heads: int, head_dim: int, seq: int) -> float:
+    """Return the model FLOP of training one token: 6 N + 12 L H Q T [FLOP].
+
+    PaLM 540B (118 layers, 48 heads of 256, 2,048 tokens) takes 3.28e12. Source: Chowdhery et al. 2022 (PaLM, arXiv
+    2204.02311), appendix B.
+    """
+    return 6.0 * parameters + 12.0 * layers * heads * head_dim * seq
+
+
+def utilisation(*, flop: float, time_s: float, gpus: int, peak_flop_per_s: float) -> float:
+    """Return the share of the peak: MFU of model FLOP, HFU of FLOP with recomputation [ratio]."""
+    return flop / (time_s * gpus * peak_flop_per_s)
+
+
 def training_time_s(*, tokens: float, parameters: float, gpus: int, flop_per_s: float) -> float:
     """Return the time to train with full recomputation: 8 T P / (n X) [s].
 
@@ -61,10 +78,19 @@ def state_bytes(parameters: float) -> float:
     return MIXED_PRECISION_BYTES_PER_PARAMETER * parameters
 
 
+def gpt_state_bytes_per_gpu(*, layers: int, hidden: int, gpus: int) -> float:
+    """Return the bytes of weights, gradients and Adam states of the mean GPU, embedding left out: 18 x 12 l h^2 / N.
+
+    What "parameters and optimizer state" are in figure 1 of Korthikanti et al. 2022: the formula gives its values to
+    the last digit, so they are computed there, not measured.
+    """
+    return MEGATRON_BYTES_PER_PARAMETER * 12.0 * layers * hidden**2 / gpus
+
+
 def layer_activation_bytes(*, seq: int, micro_batch: int, hidden: int, heads: int) -> float:
     """Return the activations of one layer without any technique: s b h (34 + 5 a s / h) [bytes].
 
-    Source for this and the next four: Korthikanti et al. 2022, equations 1 to 5 and table 2.
+    Source for this and the next five: Korthikanti et al. 2022, equations 1 to 5 and table 2.
     """
     return seq * micro_batch * hidden * (34 + 5 * heads * seq / hidden)
 
@@ -84,6 +110,11 @@ def layer_activation_bytes_selective(*, seq: int, micro_batch: int, hidden: int,
     return 34 * seq * micro_batch * hidden / tp
 
 
+def layer_activation_bytes_tp_selective(*, seq: int, micro_batch: int, hidden: int, tp: int) -> float:
+    """Return those of selective recomputation without sequence parallelism: s b h (10 + 24/t) [bytes]."""
+    return seq * micro_batch * hidden * (10 + 24 / tp)
+
+
 def layer_activation_bytes_full(*, seq: int, micro_batch: int, hidden: int) -> float:
     """Return what full recomputation keeps of one layer: 2 s b h [bytes]."""
     return 2.0 * seq * micro_batch * hidden
@@ -92,3 +123,36 @@ def layer_activation_bytes_full(*, seq: int, micro_batch: int, hidden: int) -> f
 def interleaving_factor(*, pp: int, vpp: int) -> float:
     """Return by how much interleaving raises the activations of the first stage: 1 + (p - 1)/(p v); 1 for v = 1."""
     return 1 + (pp - 1) / (pp * vpp) if vpp > 1 else 1.0
+
+
+def hierarchical_all_gather_s(
+    *, size_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
+) -> float:
+    """Return (y - 1) D / (x y C_S) + (x - 1) D / (x C_F) [s]; reduce-scatter takes the same, all-reduce twice that.
+
+    D is the whole array, x GPUs in each of y HB domains. Source: rail-only paper (arXiv 2307.12169), equation 1. The
+    text at hand is garbled there; this is the form that its words give.
+    """
+    between = (across - 1) * size_bytes / (inside * across * nic_bytes_per_s)
+    return between + (inside - 1) * size_bytes / (inside * hb_bytes_per_s)
+
+
+def rail_optimized_all_to_all_s(
+    *, pair_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
+) -> float:
+    """Return max((x - 1) D / C_F, x (y - 1) D / C_S) [s], D being what each pair of GPUs exchanges.
+
+    Source: rail-only paper, equation 2.
+    """
+    return max((inside - 1) * pair_bytes / hb_bytes_per_s, inside * (across - 1) * pair_bytes / nic_bytes_per_s)
+
+
+def rail_only_all_to_all_s(
+    *, pair_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
+) -> float:
+    """Return y (x - 1) D / C_F + x (y - 1) D / C_S [s]: within the rail, then on inside the HB domain.
+
+    Source: rail-only paper, equation 3.
+    """
+    forwarded = across * (inside - 1) * pair_bytes / hb_bytes_per_s
+    return forwarded + inside * (across - 1) * pair_bytes / nic_bytes_per_s
