@@ -1,8 +1,15 @@
 """Which layers does each pipeline stage hold, how many micro-batches are in flight there, and how long is the bubble?
 
-The schedule is 1F1B, interleaved where ``vpp`` > 1 (Narayanan et al. 2021, section 2.2). Only three stages can carry
-the peak of memory or time: the first (embedding, most micro-batches in flight), the second (a layer more than the first
-where layers do not divide evenly) and the last (head, logits, loss). Their columns have shape (3, plans).
+p stages, m micro-batches, v chunks a stage; F, B and W are the seconds of forward, gradient of the input (with what is
+recomputed for it) and gradient of the weights of one micro-batch on all layers of one stage. Sources of the schedules:
+GPipe: Huang et al. 2019 (arXiv 1811.06965); 1F1B and interleaved: Narayanan et al. 2021 (arXiv 2104.04473), section
+2.2, and Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.3; ZB-H1, ZB-H2, ZB-V: Qi et al. 2023 (arXiv
+2401.10241); DualPipe: DeepSeek-V3 report (arXiv 2412.19437), table 2. What the papers give for many micro-batches and
+F = B = W is extended here to few micro-batches and F <= B, W <= F, as playing the schedules through shows.
+
+Only three stages can carry the peak of memory or time: the first (embedding, most micro-batches in flight), the second
+(a layer more than the first where layers do not divide evenly) and the last (head, logits, loss). Their columns have
+shape (3, plans). Left out: the layers of an encoder are taken as spread over the stages as the decoder's are.
 """
 
 from __future__ import annotations
@@ -13,60 +20,203 @@ import numpy as np
 
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
+from opsk.workload.plan import Schedule
+
+_ONE_F_ONE_B, _GPIPE, _H1, _H2, _V, _DUALPIPE = (
+    SCHEDULES.index(schedule)
+    for schedule in (
+        Schedule.ONE_F_ONE_B,
+        Schedule.GPIPE,
+        Schedule.ZERO_BUBBLE,
+        Schedule.ZERO_BUBBLE_2,
+        Schedule.ZERO_BUBBLE_V,
+        Schedule.DUALPIPE,
+    )
+)
+_EQUAL_S = np.asarray(1 / 3)
+"""Forward and both halves of the backward, where nothing tells them apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
     """The three candidate stages of every plan, shape (3, plans) each.
 
-    ``layers`` held, ``in_flight`` micro-batches whose activations are kept at the peak, ``is_first`` and ``is_last``
-    as 0.0 or 1.0, ``index`` of the stage from 0.
+    Parameters
+    ----------
+    index
+        Stage, from 0.
+    layers
+        Layers that a micro-batch passes there, ``moe_layers`` with experts and ``plain_layers`` without together.
+    in_flight
+        Micro-batches whose activations are kept at the peak, in micro-batches of all ``layers``.
+    deferred
+        How many of ``in_flight`` only wait for the gradient of their weights: recomputation does not shrink them.
+    is_first, is_last
+        Whether the embedding, and whether final norm, head and loss are there, as 0.0 or 1.0.
+    weight_copies
+        2 where the GPU also holds the mirrored stage (DualPipe), else 1, shape (plans,): its layers count twice in
+        memory, but not in time, since each copy works on half of the micro-batches.
     """
 
     index: FloatColumn
     layers: FloatColumn
+    moe_layers: FloatColumn
+    plain_layers: FloatColumn
     in_flight: FloatColumn
+    deferred: FloatColumn
     is_first: FloatColumn
     is_last: FloatColumn
+    weight_copies: FloatColumn
 
 
 def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     """Return the candidate stages of every plan.
 
-    Layers that do not divide evenly go to the middle stages first, as Megatron-LM and DeepSpeed do when embedding and
-    head count as layers of the split.
+    Layers of the first and last stage are those asked for. What does not divide evenly goes to the middle stages first,
+    as Megatron-LM and DeepSpeed do when embedding and head count as layers of the split.
     """
     pp, last = shares.pp, shares.pp - 1
     index = np.stack([np.zeros_like(pp), np.minimum(1.0, last), last])
     is_first, is_last = index == 0, index == last
-    even = np.floor(model.layers / pp)
-    rest = model.layers - even * pp
-    extra = np.where(is_first, rest == last, ~is_last) & (rest > 0)
+    layers = _layers(model, shares, is_first, is_last)
+    moe_layers = _moe_layers(model, shares, layers, index) if model.has_experts else np.zeros_like(layers)
+    in_flight, deferred = _in_flight(shares, index)
+    holds_head = np.where(shares.schedule == _V, is_first, is_last)
     return Stages(
         index=index,
-        layers=even + extra,
-        in_flight=_in_flight(shares, index),
+        layers=layers,
+        moe_layers=moe_layers,
+        plain_layers=layers - moe_layers,
+        in_flight=in_flight,
+        deferred=deferred,
         is_first=is_first.astype(np.float64),
-        is_last=is_last.astype(np.float64),
+        is_last=holds_head.astype(np.float64),
+        weight_copies=np.where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0),
     )
 
 
-def _in_flight(shares: Shares, index: FloatColumn) -> FloatColumn:
-    """Return the micro-batches that a stage keeps at its peak, in micro-batches of all its layers.
+def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: BoolColumn) -> FloatColumn:
+    """Return the layers of the candidate stages, shape (3, plans).
 
-    1F1B keeps min(m, p - i); interleaving keeps 2(p - i - 1) + (v - 1) p + 1 chunks of 1/v of the layers, which is
-    p (1 + (p - 1) / (p v)) on the first stage (Korthikanti et al. 2022, section 4.2.3).
+    DeepSeek-V3's 61 layers on 16 stages with one asked for on the last are 15 times 4 and 1; left even, 13 of the
+    middle stages have 4 and all others 3.
     """
-    pp, vpp, micro_batches = shares.pp, shares.vpp, shares.micro_batches
-    plain = np.minimum(micro_batches, pp - index)
-    chunks = np.minimum(micro_batches * vpp, 2.0 * (pp - index - 1) + (vpp - 1) * pp + 1)
-    return np.where(vpp > 1, chunks / vpp, plain)
+    pp, last = shares.pp, shares.pp - 1
+    first_layers, last_layers = shares.first_stage_layers, shares.last_stage_layers
+    by_hand = np.minimum(first_layers, 1.0) + np.minimum(last_layers, 1.0)
+    shared = model.layers - first_layers - last_layers
+    even = np.floor(shared / np.maximum(pp - by_hand, 1.0))
+    rest = shared - even * (pp - by_hand)
+    layers = even + (np.where(is_first, rest == last, ~is_last) & (rest > 0))
+    if np.any(by_hand):
+        layers = np.where(is_first & (first_layers > 0), first_layers, layers)
+        layers = np.where(is_last & (last_layers > 0), last_layers, layers)
+    return np.where(pp > 1, layers, model.layers)
+
+
+def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index: FloatColumn) -> FloatColumn:
+    """Return the layers with experts of the candidate stages, shape (3, plans).
+
+    The dense ones come first (DeepSeek) or lie evenly between the others (Llama 4). The first ones fill the chunks of
+    all stages in turn, round by round.
+    """
+    if not np.any(model.dense_layers):
+        return layers * model.is_moe
+    chunk, chunks_of_round = layers / shares.vpp, model.layers / shares.vpp
+    before = np.where(index == shares.pp - 1, chunks_of_round - chunk, index * chunk[0])
+    rounds = np.floor(model.dense_layers / chunks_of_round)
+    first = rounds * chunk + np.clip(model.dense_layers - rounds * chunks_of_round - before, 0.0, chunk)
+    between = layers * (model.dense_layers / model.layers)
+    return (layers - np.where(model.dense_interleaved > 0, between, first)) * model.is_moe
+
+
+def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
+    """Return the micro-batches that a stage keeps at its peak, and those of them that wait for weight gradients.
+
+    1F1B keeps min(m, p - i); interleaving in groups of g micro-batches keeps 2(p - i - 1) + (v - 1) g + 1 chunks of 1/v
+    of the layers, which with g = p is p (1 + (p - 1) / (p v)) on the first stage. GPipe keeps all m. Zero-bubble
+    schedules fill up what 1F1B leaves free on later stages: ZB-H1 and ZB-V keep min(m, p) on every stage, ZB-H2
+    min(m, 2p - 1). DualPipe keeps p + 1.
+    """
+    pp, vpp, count, schedule = shares.pp, shares.vpp, shares.micro_batches, shares.schedule
+    behind = pp - index
+    # groups of p micro-batches, larger where these are no multiple of p (PyTorch; Megatron Core where asked to)
+    group = count / np.maximum(np.floor(count / pp), 1.0)
+    chunks = np.minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
+    kept = np.where(vpp > 1, chunks / vpp, np.minimum(count, behind))
+    if not np.any(schedule != _ONE_F_ONE_B):
+        return kept, np.zeros_like(kept)
+    twice = np.minimum(count, 2.0 * pp - 1.0)
+    once = np.minimum(count, pp)
+    waiting = (schedule == _H1) * (once - np.minimum(count, behind))
+    waiting = waiting + (schedule == _H2) * (twice - np.minimum(count, 2.0 * behind - 1.0))
+    others = [count, once, twice, once, np.minimum(count, pp + 1.0)]
+    masks = [schedule == code for code in (_GPIPE, _H1, _H2, _V, _DUALPIPE)]
+    return np.where(pp > 1, np.select(masks, others, kept), 1.0), np.where(pp > 1, waiting, 0.0)
+
+
+def bubble_s(
+    shares: Shares,
+    forward_s: FloatColumn,
+    backward_input_s: FloatColumn,
+    backward_weight_s: FloatColumn,
+    *,
+    optimizer_waits: bool = True,
+) -> FloatColumn:
+    """Return how long a stage waits in one step, all stages having the same work [s].
+
+    GPipe, 1F1B: (p - 1)(F + B + W) / v, and with interleaving (p - m)(v - 1) / v more where m < p. ZB-H1:
+    (p - 1)(F + B - W), ZB-H2: (p - 1)(F + B - 2 W), ZB-V: (p - 1)(B - W), never below 0. DualPipe:
+    (p / 2 - 1)(F + 2 B - W), which is (p / 2 - 1)(F&B + B' - 3 W) where F&B overlaps nothing and B' is B + W.
+
+    Parameters
+    ----------
+    forward_s, backward_input_s, backward_weight_s
+        F, B and W of one micro-batch on one stage [s]; recomputation belongs to B.
+    optimizer_waits
+        Whether the optimizer step of every stage waits for all stages, as a norm of all gradients makes it do: then
+        the zero-bubble schedules wait for the first micro-batch to come through, (p - 1) F, at least (ZB-V: (p - 1) / 2
+        of F or B). False is the papers' number, which needs the optimizer to step first and correct itself later.
+    """
+    ahead, count, vpp = shares.pp - 1, shares.micro_batches, shares.vpp
+    late = np.maximum(shares.pp - count, 0.0) * (vpp - 1)
+    plain = (ahead + late) / vpp * (forward_s + backward_input_s + backward_weight_s)
+    if not np.any(shares.schedule > _GPIPE):
+        return plain
+    return _split_backward_s(shares, plain, forward_s, backward_input_s, backward_weight_s, optimizer_waits)
+
+
+def _split_backward_s(
+    shares: Shares,
+    plain_s: FloatColumn,
+    forward_s: FloatColumn,
+    backward_input_s: FloatColumn,
+    backward_weight_s: FloatColumn,
+    optimizer_waits: bool,
+) -> FloatColumn:
+    """Return the bubble where some schedules split the backward: weight gradients fill it as far as there are any."""
+    ahead, further, schedule = shares.pp - 1, shares.micro_batches - 1, shares.schedule
+    both = ahead * (forward_s + backward_input_s)
+    once, twice = np.minimum(ahead, further), np.minimum(2.0 * ahead, further)
+    h1 = both - once * backward_weight_s
+    h2 = both - twice * backward_weight_s
+    folded = both - once * forward_s - (twice - once) * backward_weight_s
+    if optimizer_waits:
+        start = ahead * forward_s
+        h1, h2 = np.maximum(h1, start), np.maximum(h2, start)
+        folded = np.maximum(folded, 0.5 * np.maximum(start, ahead * backward_input_s))
+    dual = (shares.pp / 2.0 - 1.0) * (forward_s + 2.0 * backward_input_s - backward_weight_s)
+    masks = [schedule == code for code in (_H1, _H2, _V, _DUALPIPE)]
+    return np.select(masks, [np.maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
 
 
 def bubble_micro_batches(shares: Shares) -> FloatColumn:
-    """Return the time that a stage waits in one step, in micro-batches of its own work: (p - 1) / v.
+    """Return the bubble in micro-batches of a stage's own work, forward and halves of the backward being equal."""
+    return bubble_s(shares, _EQUAL_S, _EQUAL_S, _EQUAL_S)
 
-    Source: Narayanan et al. 2021, equations in sections 2.2.1 and 2.2.2.
-    """
-    return (shares.pp - 1) / shares.vpp
+
+def messages_per_micro_batch(shares: Shares) -> FloatColumn:
+    """Return how often a stage in the middle sends for one micro-batch: activations on, gradients back, each chunk."""
+    chunks = np.where(shares.schedule == _V, 2.0, shares.vpp)
+    return np.where(shares.pp > 1, 2.0 * chunks, 0.0)

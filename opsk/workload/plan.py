@@ -74,11 +74,20 @@ class Optimizer(StrEnum):
 
 
 class Schedule(StrEnum):
-    """In which order a pipeline stage works on micro-batches; ``1f1b`` is interleaved where ``vpp`` > 1."""
+    """In which order a pipeline stage works on micro-batches (formulas: `opsk.costmodel.pipeline`)."""
 
     ONE_F_ONE_B = "1f1b"
+    """One forward, one backward; interleaved where ``vpp`` > 1."""
     GPIPE = "gpipe"
+    """All forwards, then all backwards: keeps the activations of all micro-batches."""
     ZERO_BUBBLE = "zero-bubble"
+    """ZB-H1: gradients of weights wait until nothing else can run; a third of 1F1B's bubble at its memory."""
+    ZERO_BUBBLE_2 = "zero-bubble-2"
+    """ZB-H2: nearly twice the micro-batches in flight; no bubble where the optimizer step need not wait either."""
+    ZERO_BUBBLE_V = "zero-bubble-v"
+    """ZB-V: two chunks a stage, the first stage holding both ends (``vpp`` 2); no bubble at 1F1B's memory."""
+    DUALPIPE = "dualpipe"
+    """DeepSeek-V3's: micro-batches enter at both ends, each GPU holds two stages, and so twice the weights."""
 
 
 class Offload(StrEnum):

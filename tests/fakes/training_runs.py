@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.costmodel.parameters import ParameterCount, count_parameters
 from opsk.costmodel.pipeline import Stages, stages_of
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
@@ -51,9 +51,14 @@ def gpt(
     )
 
 
+def shares_and_stages(model: ModelShape | ShapeColumns, *plans: Plan) -> tuple[Shares, Stages]:
+    """Return the shares and stages of plans for one model, or for a model each."""
+    shape = shape_of(model) if isinstance(model, ModelShape) else model
+    shares = shares_of(shape, PlanTable.of(plans))
+    return shares, stages_of(shape, shares)
+
+
 def parts(model: ModelShape, *plans: Plan) -> tuple[Shares, Stages, ParameterCount]:
     """Return what the parts of the cost model are computed from."""
-    shape = shape_of(model)
-    shares = shares_of(shape, PlanTable.of(plans))
-    stages = stages_of(shape, shares)
-    return shares, stages, count_parameters(shape, shares, stages)
+    shares, stages = shares_and_stages(model, *plans)
+    return shares, stages, count_parameters(shape_of(model), shares, stages)
