@@ -193,7 +193,7 @@ def test_utilisation_of_table_5(hidden: int, layers: int, gpus: int, batch: int,
 )
 def test_rates_of_mt_nlg_count_recomputation(gpus: int, step_s: float, tflop_per_s: int):
     flop = forms.gpt_step_flop(global_batch=1920, seq=2048, layers=105, hidden=20480, vocab=50272)
-    # 125.7, 120.4, 113.4: the second is printed as 121
+    # 125.7, 120.4, 113.5: the second is printed as 121
     assert flop / (gpus * step_s) / 1e12 == pytest.approx(tflop_per_s, abs=0.6)
 
 
@@ -254,7 +254,7 @@ def test_a_gh200_all_reduce_stays_in_the_hb_domain():
 )
 def test_forwarding_costs_an_all_to_all_a_tenth(hb_bytes_per_s: float, nic_bytes_per_s: float, printed: float):
     # the paper reads its own equations 2 and 3 as C_S / C_F, 8.3 and 11.1 %; the exact ratio depends on the grid, and
-    # no grid gives both of the printed numbers: 7.3 and 9.8 % for 128 servers of 8, 8.4 and 11.2 % for 128 domains of 256
+    # no grid gives both printed numbers: 7.3 and 9.8 % for 128 servers of 8, 8.4 and 11.2 % for 128 domains of 256
     def slowdown(inside: int, across: int) -> float:
         grid = {"pair_bytes": 1e6, "inside": inside, "across": across}
         rates = {"hb_bytes_per_s": hb_bytes_per_s, "nic_bytes_per_s": nic_bytes_per_s}
