@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -58,10 +58,28 @@ def predict_rows(
     InputError
         As `predict` does.
     """
-    for model in models:
-        _refuse_absurd(model)
-    machine = machines_of(clusters, plans.precision, efficiency)
-    return _predict(shapes_of(models), plans, machine, efficiency)
+    return PreparedRows.of(models, plans, clusters).predict(efficiency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRows:
+    """Plans with a model and a cluster each, to be predicted with one set of efficiencies after another."""
+
+    model: ShapeColumns
+    plans: PlanTable
+    clusters: Sequence[ClusterSpec]
+
+    @classmethod
+    def of(cls, models: Sequence[ModelShape], plans: PlanTable, clusters: Sequence[ClusterSpec]) -> PreparedRows:
+        """Return rows of which entry i of models, plans and clusters belong together."""
+        for model in models:
+            _refuse_absurd(model)
+        return cls(model=shapes_of(models), plans=plans, clusters=clusters)
+
+    def predict(self, efficiency: Efficiency = DEFAULT) -> PredictionTable:
+        """Return what `predict_rows` does."""
+        machine = machines_of(self.clusters, self.plans.precision, efficiency)
+        return _predict(self.model, self.plans, machine, efficiency)
 
 
 def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:
