@@ -1,73 +1,164 @@
 """How many floating-point operations does one step take, by the conventions in which rates are published?
 
-*Model* FLOP are forward and backward of the matrix products with the whole s x s attention; *hardware* FLOP add what is
-computed again. A multiply-add counts two. Elementwise work is not counted, by the same conventions.
+*Model* FLOP are forward and backward of the matrix products; *hardware* FLOP add what is computed again. A multiply-add
+counts two. Elementwise work and routers are not counted, by the same conventions. They differ in the attention that
+they count: the whole s x s square, the half that a causal mask leaves, or none (6 N of Kaplan et al. 2020); see
+`ATTENTION_SHARES`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.shape import ShapeColumns
+from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients by input and by weight: two products of the forward's size."""
+ATTENTION_SHARES: Mapping[str, float] = {"full": 1.0, "causal": 0.5, "none": 0.0}
+"""Part of a decoder's attention square that a convention counts: Narayanan et al. 2021 and Chowdhery et al. 2022 count
+it in full, Megatron-Bridge 25.09 and later causally, 6 N not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFlop:
-    """Forward FLOP of one token through the whole, unsplit model.
+    """Forward FLOP of one token of the decoder through the whole, unsplit model.
 
-    ``projections`` and ``attention`` are those of one layer; ``attention`` counts all s x s scores; ``logits`` is the
-    head.
+    Of the average layer: ``attention_projections``, ``mlp`` (dense, or the experts that a token passes and the shared
+    ones), ``router`` (with the gate of shared experts), ``attention`` (the whole square of the decoder's scores, less
+    with sliding windows) and ``encoder_attention`` (cross attention and the encoder's own, which no mask halves).
+    Beside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
+    multi-token prediction. An encoder's work is spread over the tokens and layers of the decoder.
     """
 
-    projections: FloatColumn
+    attention_projections: FloatColumn
+    mlp: FloatColumn
+    router: FloatColumn
     attention: FloatColumn
+    encoder_attention: FloatColumn
     logits: FloatColumn
+    mtp_projections: FloatColumn
+    mtp_attention: FloatColumn
+    mtp_logits: FloatColumn
+
+    @property
+    def projections(self) -> FloatColumn:
+        """The products of the average layer that have weights, as published rates count them: without the router."""
+        return self.attention_projections + self.mlp
 
 
 def token_flop(model: ShapeColumns) -> TokenFlop:
     """Return the forward FLOP of one token.
 
-    For a GPT shape: 24 h^2 + 4 s h a layer and 2 h V for the head (Narayanan et al. 2021, appendix).
+    For a GPT shape: 24 h^2 + 4 s h a layer and 2 h V for the head (Narayanan et al. 2021, appendix). Multi-token
+    prediction passes one more layer, a projection of 2 h to h and the head again (DeepSeek-V3, section 2.2).
     """
-    query, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    attention_projections = 4.0 * model.hidden * (query + kv)
-    matrices = 2 + model.gated_mlp
-    inner = model.top_k * model.expert_ffn + model.shared_ffn
-    dense = 2.0 * model.hidden * matrices * model.ffn
-    moe = 2.0 * model.hidden * (matrices * inner + model.experts)
-    mlp = np.where(model.is_moe > 0, moe, dense)
+    hidden, zero = model.hidden, np.zeros(())
+    matrices = 2.0 * (2.0 + model.gated_mlp) * hidden
+    projections = 2.0 * attention_matrices(model)
+    dense, sparse, router = matrices * model.ffn, zero, zero
+    moe = model.moe_layers / model.layers
+    if model.has_experts:
+        sparse = matrices * (model.top_k * model.expert_ffn + model.shared_ffn)
+        router = 2.0 * hidden * (model.experts + model.shared_gate)
+    mlp = (1.0 - moe) * dense + moe * sparse
+    attention = 2.0 * attended_tokens(model) * model.heads * (model.head_dim + model.v_head_dim)
+    logits = 2.0 * hidden * model.vocab
+    mtp_projections = mtp_attention = mtp_logits = encoder_attention = zero
+    if model.has_mtp:
+        last = np.where(model.is_moe > 0, sparse, dense)
+        mtp_projections = model.mtp_layers * (projections + last + 4.0 * hidden**2)
+        mtp_attention, mtp_logits = model.mtp_layers * attention, model.mtp_layers * logits
+    if model.has_encoder:
+        added, encoder_attention = _encoder(model, dense)
+        projections = projections + added
     return TokenFlop(
-        projections=attention_projections + mlp,
-        attention=4.0 * model.seq * query,
-        logits=2.0 * model.hidden * model.vocab,
+        attention_projections=projections,
+        mlp=mlp,
+        router=moe * router,
+        attention=attention,
+        encoder_attention=encoder_attention,
+        logits=logits,
+        mtp_projections=mtp_projections,
+        mtp_attention=mtp_attention,
+        mtp_logits=mtp_logits,
     )
 
 
-def model_flop(model: ShapeColumns, global_batch: FloatColumn) -> FloatColumn:
-    """Return the FLOP of one step without recomputation [FLOP]: 72 B s l h^2 (1 + s/6h + V/12lh) for a GPT shape."""
-    flop = token_flop(model)
-    per_token = model.layers * (flop.projections + flop.attention) + flop.logits
-    return (1 + BACKWARD_PER_FORWARD) * per_token * model.seq * global_batch
+def attention_matrices(model: ShapeColumns) -> FloatColumn:
+    """Return the weights of the projections into and out of one self-attention [elements].
+
+    Latent attention multiplies by its four or five matrices one after the other, as training does: nothing is absorbed.
+    """
+    hidden, query = model.hidden, model.heads * model.head_dim
+    context = model.heads * model.v_head_dim
+    into = hidden * (query + model.kv_heads * (model.head_dim + model.v_head_dim))
+    if model.has_latent:
+        of_query = np.where(model.q_lora_rank > 0, model.q_lora_rank * (hidden + query), hidden * query)
+        unrotated = query - model.heads * model.qk_rope_dim
+        latent = of_query + model.kv_lora_rank * (hidden + unrotated + context) + hidden * model.qk_rope_dim
+        into = np.where(model.is_latent > 0, latent, into)
+    return into + hidden * context
 
 
-def hardware_flop(model: ShapeColumns, shares: Shares) -> FloatColumn:
+def _encoder(model: ShapeColumns, dense: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
+    """Return projections and attention that encoder and cross attention add to one layer of the decoder.
+
+    Cross attention projects queries and outputs of the decoder's tokens, keys and values of the encoder's.
+    """
+    has = model.encoder_layers > 0
+    tokens = model.encoder_seq / model.seq
+    layers = model.encoder_layers / model.layers
+    query, keys_values = 2.0 * model.heads * model.head_dim, 2.0 * model.kv_heads * model.head_dim
+    cross = 2.0 * model.hidden * (query + tokens * keys_values)
+    own = layers * tokens * (2.0 * attention_matrices(model) + dense)
+    score = 4.0 * model.heads * model.head_dim * model.encoder_seq
+    return has * (cross + own), has * score * (1.0 + layers * tokens)
+
+
+def model_flop(
+    model: ShapeColumns, global_batch: FloatColumn, attention_share: float | FloatColumn = 1.0
+) -> FloatColumn:
+    """Return the FLOP of one step without recomputation [FLOP]: 72 B s l h^2 (1 + s/6h + V/12lh) for a GPT shape.
+
+    Parameters
+    ----------
+    global_batch
+        Sequences of one step.
+    attention_share
+        What the convention counts of the decoder's attention, see `ATTENTION_SHARES`; with 0 no attention is counted.
+    """
+    return _of_step(model, token_flop(model), global_batch, np.asarray(attention_share))
+
+
+def _of_step(
+    model: ShapeColumns, flop: TokenFlop, global_batch: FloatColumn, attention_share: FloatColumn
+) -> FloatColumn:
+    """Return forward and backward of all tokens of a step [FLOP]."""
+    attention = attention_share * (model.layers * flop.attention + flop.mtp_attention)
+    attention = attention + (attention_share > 0) * model.layers * flop.encoder_attention
+    products = model.layers * flop.projections + flop.logits + flop.mtp_projections + flop.mtp_logits
+    return (1 + BACKWARD_PER_FORWARD) * (products + attention) * model.seq * global_batch
+
+
+def hardware_flop(model: ShapeColumns, shares: Shares, attention_share: float | FloatColumn = 1.0) -> FloatColumn:
     """Return the FLOP of one step with recomputation [FLOP].
 
-    Full recomputation repeats the forward of all layers, not of the head: 96 B s l h^2 (1 + s/6h + V/16lh) for a GPT
-    shape. Selective recomputation repeats the attention scores and their product with the values once: 4 B s^2 h a
-    layer. Korthikanti et al. 2022 print three times that in their hardware FLOP; `closed_forms` has their formula.
+    Full recomputation repeats the forward of all layers, or of ``recompute_layers`` a stage, not of the head:
+    96 B s l h^2 (1 + s/6h + V/16lh) for a GPT shape. Selective recomputation repeats the attention scores and their
+    product with the values once: 4 B s^2 h a layer. Korthikanti et al. 2022 print three times that in their hardware
+    FLOP; `closed_forms` has their formula. What fused attention computes again is not counted, by the same convention.
     """
+    share = np.asarray(attention_share)
     flop = token_flop(model)
-    again = np.where(
-        shares.full_recompute,
-        flop.projections + flop.attention,
-        np.where(shares.selective_recompute, flop.attention, 0.0),
+    scores = share * flop.attention + (share > 0) * flop.encoder_attention
+    layers = np.where(
+        shares.recompute_layers > 0, np.minimum(shares.recompute_layers * shares.pp, model.layers), model.layers
     )
-    return model_flop(model, shares.global_batch) + model.layers * again * model.seq * shares.global_batch
+    full = layers * (flop.projections + scores)
+    again = np.where(shares.full_recompute, full, np.where(shares.selective_recompute, model.layers * scores, 0.0))
+    return _of_step(model, flop, shares.global_batch, share) + again * model.seq * shares.global_batch

@@ -1,13 +1,15 @@
 """What of a model's shape enters the arithmetic, as numbers that broadcast against the columns of a plan table?
 
 One model gives arrays without dimensions; a list of models gives one entry each, so that plans of different models can
-be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0.
+be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0. The ``has_`` fields tell whether any of the
+models has a thing at all, so that work on it can be skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +21,10 @@ _STYLE = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias", "dropout")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeColumns:
-    """The fields of `ModelShape`, each of shape () or (plans,); units and meaning are explained there."""
+    """The fields of `ModelShape`, each of shape () or (plans,); units and meaning are explained there.
+
+    ``moe_layers`` are the decoder's layers with experts, ``plain_layers`` those with the dense MLP.
+    """
 
     layers: FloatColumn
     hidden: FloatColumn
@@ -68,43 +73,67 @@ class ShapeColumns:
     embedding_norm: FloatColumn
     is_moe: FloatColumn
     is_latent: FloatColumn
-
-    @property
-    def has_experts(self) -> bool:
-        """Whether any of the models is a mixture of experts."""
-        return bool(np.any(self.is_moe))
-
-    @property
-    def moe_layers(self) -> FloatColumn:
-        """Layers with experts; 0 for a dense model."""
-        return self.is_moe * (self.layers - self.dense_layers)
-
-    @property
-    def plain_layers(self) -> FloatColumn:
-        """Layers with the dense MLP; all of them for a dense model."""
-        return self.layers - self.moe_layers
+    moe_layers: FloatColumn
+    plain_layers: FloatColumn
+    has_experts: bool
+    has_dense_layers: bool
+    has_latent: bool
+    has_encoder: bool
+    has_mtp: bool
+    has_windows: bool
 
 
-_NAMES = tuple(item.name for item in fields(ShapeColumns))
+_FLAGS = {
+    "has_experts": "is_moe",
+    "has_dense_layers": "dense_layers",
+    "has_latent": "is_latent",
+    "has_encoder": "encoder_layers",
+    "has_mtp": "mtp_layers",
+    "has_windows": "windowed_layers",
+}
+_NAMES = tuple(item.name for item in fields(ShapeColumns) if item.name not in _FLAGS)
+_STATED = tuple(name for name in _NAMES if name in {item.name for item in fields(ModelShape)})
 
 
+@lru_cache(maxsize=256)
 def shape_of(model: ModelShape) -> ShapeColumns:
     """Return the columns of one model, without dimensions."""
-    return ShapeColumns(**{name: np.asarray(value) for name, value in zip(_NAMES, _numbers(model), strict=True)})
+    return _columns(np.array(_numbers(model)))
 
 
 def shapes_of(models: Sequence[ModelShape]) -> ShapeColumns:
     """Return the columns of models, one entry each."""
-    table = np.array([_numbers(model) for model in models], dtype=np.float64)
-    return ShapeColumns(**dict(zip(_NAMES, np.ascontiguousarray(table.T), strict=True)))
+    return _columns(np.ascontiguousarray(np.array([_numbers(model) for model in models], dtype=np.float64).T))
+
+
+def _columns(table: FloatColumn) -> ShapeColumns:
+    """Return the columns of a table that has one row a name; nobody may write into them, since they are shared."""
+    table.flags.writeable = False
+    columns = {name: table[row, ...] for row, name in enumerate(_NAMES)}
+    flags = {flag: bool(np.any(columns[name])) for flag, name in _FLAGS.items()}
+    return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
+
+
+def attended_tokens(model: ShapeColumns) -> FloatColumn:
+    """Return the tokens that a token looks at, as the side of a full square, averaged over layers.
+
+    A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s).
+    """
+    if not model.has_windows:
+        return model.seq
+    window = np.where(model.attention_window > 0, np.minimum(model.attention_window, model.seq), model.seq)
+    windowed = window * (2 - window / model.seq)
+    return model.seq + model.windowed_layers / model.layers * (windowed - model.seq)
 
 
 def _numbers(model: ModelShape) -> list[float]:
     """Return the values of ``_NAMES`` for one model; what a field leaves to others is filled in."""
-    values = {name: float(model.has(name) if name in _STYLE else getattr(model, name)) for name in _NAMES[:-2]}
+    values = {name: float(model.has(name) if name in _STYLE else getattr(model, name)) for name in _STATED}
     values["shared_ffn"] = values["shared_ffn"] or values["shared_experts"] * values["expert_ffn"]
     values["v_head_dim"] = values["v_head_dim"] or values["head_dim"]
     values["position_rows"] = values["position_rows"] or values["seq"]
     values["is_moe"] = float(model.experts > 0)
     values["is_latent"] = float(model.kv_lora_rank > 0)
+    values["moe_layers"] = values["is_moe"] * (values["layers"] - values["dense_layers"])
+    values["plain_layers"] = values["layers"] - values["moe_layers"]
     return [values[name] for name in _NAMES]

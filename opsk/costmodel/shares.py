@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.shape import ShapeColumns
+from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     PRECISIONS,
     RECOMPUTES,
@@ -65,8 +65,8 @@ class Shares:
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
     schedule
         Index into ``SCHEDULES``.
-    first_stage_layers, last_stage_layers, recompute_layers
-        As in `Plan`; 0 is even, and all layers.
+    first_stage_layers, last_stage_layers, recompute_layers, lora_rank
+        As in `Plan`; 0 is even, all layers, and no adapters.
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     """
@@ -102,6 +102,7 @@ class Shares:
     first_stage_layers: FloatColumn
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
+    lora_rank: FloatColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
     shards_optimizer: BoolColumn
@@ -152,7 +153,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         expert_width=model.expert_ffn / etp,
         shared_width=model.shared_ffn / tp,
         expert_tokens=expert_tokens,
-        attended=_attended(model),
+        attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=np.where(plans.precision == _FP32, 4.0, 2.0),
         reduced_bytes=np.where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
@@ -162,6 +163,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         first_stage_layers=plans.first_stage_layers.astype(np.float64),
         last_stage_layers=plans.last_stage_layers.astype(np.float64),
         recompute_layers=plans.recompute_layers.astype(np.float64),
+        lora_rank=plans.lora_rank.astype(np.float64),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
@@ -173,16 +175,6 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
 def _load(model: ShapeColumns) -> FloatColumn:
     """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
     return np.where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
-
-
-def _attended(model: ShapeColumns) -> FloatColumn:
-    """Return the tokens that a token looks at, as the side of a full square, averaged over layers.
-
-    A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s).
-    """
-    window = np.where(model.attention_window > 0, np.minimum(model.attention_window, model.seq), model.seq)
-    windowed = window * (2 - window / model.seq)
-    return model.seq + model.windowed_layers / model.layers * (windowed - model.seq)
 
 
 def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:
