@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.measured_rows import MeasuredRow, read_rows
-from opsk.costmodel.efficiency import DEFAULT, Efficiency
+from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.errors import OpskError
 

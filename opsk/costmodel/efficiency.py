@@ -172,6 +172,3 @@ class SoftwareColumns:
 _PLAIN = SoftwareEfficiency()
 _OVERLAPS = ("dp_overlap", "fsdp_overlap", "tp_overlap", "ep_overlap", "cp_overlap", "pp_overlap")
 _SOFTWARE_FIELDS = tuple(item.name for item in fields(SoftwareEfficiency))
-
-DEFAULT = Efficiency()
-"""The shipped efficiencies."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from opsk.costmodel.efficiency import DEFAULT, Efficiency
+from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.energy import step_energy
 from opsk.costmodel.machine import Machine, machine_of, machines_of
 from opsk.costmodel.memory.peak import peak_memory
@@ -15,6 +15,7 @@ from opsk.costmodel.parameters import count_parameters
 from opsk.costmodel.pipeline import stages_of
 from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
 from opsk.costmodel.shares import shares_of
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.step_time import step_time
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.errors import InputError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.costmodel.efficiency import DEFAULT
 from opsk.costmodel.predict import capacity_bytes, predict
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable, PredictionTable, Range
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec

@@ -1,0 +1,130 @@
+"""Which efficiencies hold: those that ship with opsk, or those of a site's own file?
+
+Both are TOML files of one form, written by ``opsk calibrate``: a table a chip generation (``[gpu.hopper]``) and a
+software family (``[software.megatron-core]``), ``[links]``, ``[memory]``, ``[spread]``, and ``fit``, which says what
+the values were fitted to. ``[gpu.other]`` stands for every chip generation that has no table.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from importlib.resources import files
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from opsk.costmodel.efficiency import (
+    Efficiency,
+    GpuEfficiency,
+    LinkEfficiency,
+    MemoryEfficiency,
+    SoftwareEfficiency,
+    Spread,
+)
+from opsk.errors import ConfigError
+from opsk.hardware.catalog_format import violations
+from opsk.workload.plan import Software
+
+OTHER = "other"
+"""What the file calls the chip generations that it has no table of."""
+MAX_BYTES = 1 << 20
+"""An efficiency file has a few kilobytes; something larger is another file by mistake."""
+
+_UP_TO_ONE = ("_fraction", "_overlap")
+
+
+def _border(value_class: type[Any]) -> type[BaseModel]:
+    """Return the border model of a dataclass of numbers: each may be left out, none may be beyond what can be.
+
+    Fractions and overlaps are at most 1. What is above 0 by default divides something or is a rate: 0 is refused.
+    """
+    columns: dict[str, Any] = {}
+    for item in fields(value_class):
+        high = {"le": 1.0} if item.name.endswith(_UP_TO_ONE) else {}
+        may_be_zero = item.default == 0 or item.name.endswith(("_s", "_overlap", "_bytes"))
+        low = {"ge": 0.0} if may_be_zero else {"gt": 0.0}
+        number = Annotated[float, Field(strict=True, allow_inf_nan=False, **low, **high)]
+        columns[item.name] = (number | None, None)
+    return create_model(value_class.__name__, __config__=ConfigDict(extra="forbid"), **columns)
+
+
+_Gpu, _Software, _Links = _border(GpuEfficiency), _border(SoftwareEfficiency), _border(LinkEfficiency)
+_Memory, _Spread = _border(MemoryEfficiency), _border(Spread)
+
+
+class _Document(BaseModel):
+    """The whole file, types checked and unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    fit: Annotated[str, Field(strict=True, max_length=2000)] | None = None
+    gpu: dict[Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]+$")], _Gpu] = {}  # type: ignore[valid-type]
+    software: dict[Software, _Software] = {}  # type: ignore[valid-type]
+    links: _Links | None = None  # type: ignore[valid-type]
+    memory: _Memory | None = None  # type: ignore[valid-type]
+    spread: _Spread | None = None  # type: ignore[valid-type]
+
+
+def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) -> Efficiency:
+    """Return the efficiencies that the text of a file states; what it leaves out is as in ``base``.
+
+    Parameters
+    ----------
+    text
+        TOML; see the module.
+    origin
+        Name of the file, for messages.
+    base
+        Left out, the efficiencies that ship with opsk.
+
+    Raises
+    ------
+    ConfigError
+        Names ``origin`` and everything that is wrong in it.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{origin}: larger than {MAX_BYTES} bytes", hint="is this an efficiency file?")
+    hint = "write one with: opsk calibrate RUNS.csv --output FILE"
+    try:
+        given = _Document.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {'; '.join(violations(error).values())}", hint=hint) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{origin}: {error}", hint=hint) from error
+    return _merged(DEFAULT if base is None else base, given)
+
+
+def _merged(base: Efficiency, given: _Document) -> Efficiency:
+    """Return ``base`` with what a file states put over it."""
+    gpu = dict(base.gpu)
+    for name, table in given.gpu.items():
+        member = "" if name == OTHER else name
+        gpu[member] = _over(base.for_gpu(member), table)
+    software = dict(base.software)
+    for family, table in given.software.items():
+        software[family] = _over(base.software.get(family, SoftwareEfficiency()), table)
+    return replace(
+        base,
+        gpu=gpu,
+        software=software,
+        links=_over(base.links, given.links),
+        memory=_over(base.memory, given.memory),
+        spread=_over(base.spread, given.spread),
+        fit=base.fit if given.fit is None else given.fit,
+    )
+
+
+def _over(value: Any, table: BaseModel | None) -> Any:
+    """Return a dataclass with the numbers that a table states."""
+    stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True)
+    return replace(value, **stated)
+
+
+DEFAULT = parse_efficiency(
+    files(__package__).joinpath("efficiency.toml").read_text(encoding="utf-8"),
+    origin="efficiency.toml of opsk",
+    base=Efficiency(),
+)
+"""The efficiencies that ship with opsk."""
