@@ -146,7 +146,14 @@ def _of_step(
 
 
 def hardware_flop(model: ShapeColumns, shares: Shares, attention_share: float | FloatColumn = 1.0) -> FloatColumn:
-    """Return the FLOP of one step with recomputation [FLOP].
+    """Return the FLOP of one step with recomputation [FLOP], see `step_flop`."""
+    return step_flop(model, shares, attention_share)[1]
+
+
+def step_flop(
+    model: ShapeColumns, shares: Shares, attention_share: float | FloatColumn = 1.0
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return the model FLOP and the hardware FLOP of one step [FLOP].
 
     Full recomputation repeats the forward of all layers, or of ``recompute_layers`` a stage, not of the head:
     96 B s l h^2 (1 + s/6h + V/16lh) for a GPT shape. Selective recomputation repeats the attention scores and their
@@ -155,10 +162,10 @@ def hardware_flop(model: ShapeColumns, shares: Shares, attention_share: float | 
     """
     share = np.asarray(attention_share)
     flop = token_flop(model)
+    useful = _of_step(model, flop, shares.global_batch, share)
     scores = share * flop.attention + (share > 0) * flop.encoder_attention
-    layers = np.where(
-        shares.recompute_layers > 0, np.minimum(shares.recompute_layers * shares.pp, model.layers), model.layers
-    )
-    full = layers * (flop.projections + scores)
-    again = np.where(shares.full_recompute, full, np.where(shares.selective_recompute, model.layers * scores, 0.0))
-    return _of_step(model, flop, shares.global_batch, share) + again * model.seq * shares.global_batch
+    asked = shares.recompute_layers * shares.pp
+    layers = np.where(asked > 0, np.minimum(asked, model.layers), model.layers)
+    again = shares.full_recompute * layers * (flop.projections + scores)
+    again = again + shares.selective_recompute * (model.layers * scores)
+    return useful, useful + again * (model.seq * shares.global_batch)

@@ -1,7 +1,7 @@
 """How many parameters has the model, and how many of them does one GPU of each pipeline stage hold?
 
 Counted exactly: every matrix, bias, norm and table of `ModelShape`. One set of formulas serves the whole model and the
-share of one GPU: they take the widths that are present (`Widths`).
+share of one GPU: they take the widths that are present (`opsk.costmodel.widths`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.widths import Widths, held, whole
 from opsk.workload.model import ModelShape
 
 MTP_NORMS = 3.0
@@ -29,6 +31,9 @@ class ParameterCount:
     ``dense`` and ``experts`` are those of the candidate stages, shape (3, plans), and know which stage holds the dense
     layers of a mixture of experts; ``ends`` is the part of ``dense`` that belongs to no such layer: embedding,
     positions, head, final norms and the dense part of multi-token prediction.
+
+    ``adapters`` and ``expert_adapters`` are the LoRA adapters of the candidate stages, 0 where the plan has none; they
+    come on top of ``dense`` and ``experts``, and are then all that is trained.
     """
 
     layer: FloatColumn
@@ -36,56 +41,8 @@ class ParameterCount:
     dense: FloatColumn
     experts: FloatColumn
     ends: FloatColumn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Widths:
-    """What is present of the widths that a plan splits: all of it, or one GPU's share.
-
-    ``query`` and ``keys_values`` (keys and values together) and ``context`` (values of all query heads) are outputs of
-    projections; ``ffn``, ``shared`` and ``expert`` inner widths of MLPs; ``experts`` counts routed experts, ``rows``
-    those of the embedding and ``heads`` query heads.
-    """
-
-    query: FloatColumn
-    keys_values: FloatColumn
-    context: FloatColumn
-    ffn: FloatColumn
-    shared: FloatColumn
-    expert: FloatColumn
-    experts: FloatColumn
-    rows: FloatColumn
-    heads: FloatColumn
-
-
-def whole(model: ShapeColumns) -> Widths:
-    """Return the widths of the model itself; the embedding is not padded."""
-    return Widths(
-        query=model.heads * model.head_dim,
-        keys_values=model.kv_heads * (model.head_dim + model.v_head_dim),
-        context=model.heads * model.v_head_dim,
-        ffn=model.ffn,
-        shared=model.shared_ffn,
-        expert=model.expert_ffn,
-        experts=model.experts,
-        rows=model.vocab,
-        heads=model.heads,
-    )
-
-
-def held(model: ShapeColumns, shares: Shares) -> Widths:
-    """Return the widths on one GPU."""
-    return Widths(
-        query=shares.query_width,
-        keys_values=2.0 * shares.kv_width,
-        context=model.heads * model.v_head_dim / shares.tp,
-        ffn=shares.ffn_width,
-        shared=shares.shared_width,
-        expert=shares.expert_width,
-        experts=model.experts / shares.ep,
-        rows=shares.vocab,
-        heads=model.heads / shares.tp,
-    )
+    adapters: FloatColumn
+    expert_adapters: FloatColumn
 
 
 def total_parameters(model: ModelShape) -> int:
@@ -113,7 +70,7 @@ def _total(model: ShapeColumns, experts: FloatColumn) -> FloatColumn:
     attention = _attention(model, widths)
     plain = attention + _mlp(model, widths.ffn)
     sparse = attention + _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
-    last = np.where(model.is_moe > 0, sparse, plain)
+    last = model.is_moe * sparse + (1.0 - model.is_moe) * plain
     ends = _embedding(model, widths) + _head(model, widths) * (1.0 - model.tied_embeddings) + _final_norms(model)
     return (
         model.plain_layers * plain
@@ -132,31 +89,42 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     embedding that multi-token prediction reads (Megatron Core). What tensor parallelism does not split is held by every
     rank: norms, output biases, router, positions, the projections of latent attention into their ranks.
     """
-    widths = held(model, shares)
-    attention = _attention(model, widths)
-    plain: FloatColumn = _mlp(model, widths.ffn)
-    sparse = expert = np.zeros(())
+    widths, zero = held(model, shares), np.zeros(())
+    common = _attention(model, widths)
+    plain = _mlp(model, widths.ffn)
+    sparse, expert = zero, zero
     if model.has_experts:
         sparse, expert = _beside_experts(model, widths), widths.experts * _mlp(model, widths.expert)
-    sparse_share = model.moe_layers / model.layers
-    encoder = (
-        model.encoder_layers / model.layers * _encoder_layer(model, widths) if np.any(model.encoder_layers) else 0.0
-    )
-    common = attention + encoder
-    sparse_layers = _sparse_layers(model, shares, stages)
-    ends = _ends(model, shares, stages, widths)
-    mtp_experts = np.zeros(())
-    if np.any(model.mtp_layers):
-        last = model.mtp_layers * stages.is_last
-        ends = ends + last * (_mtp_projection(model) + attention + np.where(model.is_moe > 0, sparse, plain))
-        mtp_experts = last * expert
+    ends, mtp = _ends(model, shares, stages, widths), zero
+    if model.has_mtp:
+        mtp = model.mtp_layers * stages.is_last
+        last = common + model.is_moe * sparse + (1.0 - model.is_moe) * plain
+        ends = ends + mtp * (last + _mtp_projection(model))
+    if model.has_encoder:
+        common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
+    moe, copies = model.moe_layers / model.layers, stages.weight_copies
+    adapters, expert_adapters = _adapters(model, shares, stages, widths) if np.any(shares.lora_rank) else (zero, zero)
     return ParameterCount(
-        layer=common + (1.0 - sparse_share) * plain + sparse_share * sparse,
-        layer_experts=sparse_share * expert + np.zeros_like(shares.tp),
-        dense=stages.layers * (common + plain) + sparse_layers * (sparse - plain) + ends,
-        experts=sparse_layers * expert + mtp_experts,
+        layer=common + (1.0 - moe) * plain + moe * sparse,
+        layer_experts=moe * expert,
+        dense=copies * (stages.layers * (common + plain) + stages.moe_layers * (sparse - plain)) + ends,
+        experts=copies * stages.moe_layers * expert + mtp * expert,
         ends=ends,
+        adapters=adapters,
+        expert_adapters=expert_adapters,
     )
+
+
+def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> tuple[FloatColumn, FloatColumn]:
+    """Return the LoRA adapters beside experts, and those of routed experts, shape (3, plans)."""
+    attention, plain = attention_adapters(model, widths), mlp_adapters(model, widths.ffn)
+    if model.has_encoder:
+        attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths)
+    shared = (model.shared_ffn > 0) * mlp_adapters(model, widths.shared)
+    each = stages.layers * attention + stages.plain_layers * plain + stages.moe_layers * shared
+    experts = stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert))
+    rank = shares.lora_rank * stages.weight_copies
+    return rank * each, rank * experts
 
 
 def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
@@ -168,11 +136,11 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
     hidden, norm = model.hidden, 1.0 + model.norm_bias
     biases = model.qkv_bias * (widths.query + widths.keys_values) + model.output_bias * hidden
     products = hidden * (widths.query + widths.keys_values)
-    if np.any(model.is_latent):
+    if model.has_latent:
         products = np.where(model.is_latent > 0, _latent(model, widths), products)
-    norms = norm * (model.norms_per_layer * hidden + model.qk_norm * _qk_norm(model, widths))
+    norms = norm * (model.norms_per_layer * hidden + _qk_norm(model, widths))
     parameters = products + widths.context * hidden + biases + norms + model.attention_sinks * widths.heads
-    if np.any(model.encoder_layers):
+    if model.has_encoder:
         cross = hidden * (widths.query + widths.keys_values + widths.context) + biases + norm * hidden
         parameters = parameters + (model.encoder_layers > 0) * cross
     return parameters
@@ -181,20 +149,16 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
 def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the parameters of the projections into latent attention, norms of the latents included."""
     hidden, norm = model.hidden, 1.0 + model.norm_bias
-    query = np.where(
-        model.q_lora_rank > 0,
-        model.q_lora_rank * (hidden + norm + widths.query),
-        hidden * widths.query,
-    )
-    unrotated = widths.query - widths.heads * model.qk_rope_dim
-    latent = model.kv_lora_rank * (hidden + norm + unrotated + widths.context)
+    of_query = model.q_lora_rank * (hidden + norm + widths.query)
+    query = np.where(model.q_lora_rank > 0, of_query, hidden * widths.query)
+    latent = model.kv_lora_rank * (hidden + norm + widths.unrotated + widths.context)
     return query + latent + hidden * model.qk_rope_dim
 
 
 def _qk_norm(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the width of the norms of queries and keys together."""
-    whole_width = widths.query + widths.keys_values / 2.0
-    return np.where(model.qk_norm_whole > 0, whole_width, 2.0 * model.head_dim)
+    by_head, of_all = 2.0 * model.head_dim, widths.query + widths.keys_values / 2.0
+    return model.qk_norm * ((1.0 - model.qk_norm_whole) * by_head + model.qk_norm_whole * of_all)
 
 
 def _encoder_layer(model: ShapeColumns, widths: Widths) -> FloatColumn:
@@ -250,17 +214,3 @@ def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -
     head = rows * np.where(copy, 1.0 + (model.mtp_layers > 0), 1.0 - model.tied_embeddings)
     last = head + _final_norms(model) + model.head_bias * widths.rows
     return stages.is_first * _embedding(model, widths) + stages.is_last * last
-
-
-def _sparse_layers(model: ShapeColumns, shares: Shares, stages: Stages) -> FloatColumn:
-    """Return the layers with experts of every candidate stage, shape (3, plans).
-
-    Dense layers that come first fill the first chunk of the first stages; interleaved ones are everywhere.
-    """
-    if not np.any(model.dense_layers):
-        return stages.layers * model.is_moe
-    chunk = stages.layers / shares.vpp
-    before = np.where(stages.is_last > 0, model.layers - stages.layers, stages.layers[0] * (stages.index > 0))
-    first = np.clip(model.dense_layers - before / shares.vpp, 0.0, chunk)
-    spread = stages.layers * model.dense_layers / model.layers
-    return model.is_moe * (stages.layers - np.where(model.dense_interleaved > 0, spread, first))

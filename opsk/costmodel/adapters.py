@@ -1,0 +1,43 @@
+"""How many parameters have LoRA adapters of rank 1 on every linear layer of the decoder and encoder?
+
+A layer of k inputs and n outputs gets two matrices, r x k and n x r (Hu et al. 2021, arXiv 2106.09685): k + n
+parameters for each unit of rank. Queries, keys, values, gate and up projection have adapters of their own, as in PEFT
+and torchtune; embedding, head and routers have none. Of a split layer, the adapter's matrix on the split side is split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opsk.costmodel.shape import ShapeColumns
+from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.widths import Widths
+
+
+def attention_adapters(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return inputs and outputs of the projections of one decoder layer, cross attention included."""
+    hidden = model.hidden
+    out = widths.context + hidden
+    plain = 3.0 * hidden + widths.query + widths.keys_values
+    into = plain
+    if model.has_latent:
+        into = np.where(model.is_latent > 0, _latent(model, widths), plain)
+    return into + out + (model.encoder_layers > 0) * (plain + out)
+
+
+def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return inputs and outputs of the projections into latent attention."""
+    hidden, of_query, of_values = model.hidden, model.q_lora_rank, model.kv_lora_rank
+    query = hidden + widths.query + 2.0 * of_query
+    return query + hidden + 2.0 * of_values + model.qk_rope_dim + widths.unrotated + widths.context
+
+
+def encoder_adapters(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return inputs and outputs of the linear layers of one encoder layer."""
+    attention = 4.0 * model.hidden + widths.query + widths.keys_values + widths.context
+    return attention + mlp_adapters(model, widths.ffn)
+
+
+def mlp_adapters(model: ShapeColumns, inner: FloatColumn) -> FloatColumn:
+    """Return inputs and outputs of the linear layers of one MLP."""
+    return (2.0 + model.gated_mlp) * (model.hidden + inner)
