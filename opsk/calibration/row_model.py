@@ -1,0 +1,317 @@
+"""Which shape had the model of a row? Stated sizes first, then the public model of that name, then the usual shape.
+
+Where a size is missing and no public model has it, it is solved for from the published number of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from opsk.calibration.cells import Cells
+from opsk.calibration.notes import Notes
+from opsk.calibration.row_software import RunSoftware
+from opsk.workload.defaults import GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB
+from opsk.workload.model import ModelShape
+from opsk.workload.public_models.lookup import public_model
+
+HEAD_DIM = 128
+WIDTH_OVER_LAYERS = 128
+"""Width over depth of GPT-3 175B, Llama 7B and 13B; the depth of a model that nothing but its size is known of."""
+OFF_BY = 0.1
+"""How far the parameters of the usual shape may lie from the stated ones before the MLP is solved for [ratio]."""
+MAX_LAYERS = 1000
+_PLAIN_WORDS = ("gpt", "opt", "bloom", "mpt", "falcon", "pythia", "neox", "cerebras", "turing", "mt-nlg", "bert", "t5")
+_PLAIN_ARCHITECTURES = ("gpt", "gpt2", "gpt3", "bert", "encoder", "t5", "opt", "bloom", "mpt", "falcon")
+_EXPERT_ARCHITECTURES = ("moe", "mla", "mixtral", "deepseek")
+_COLUMNS = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "heads": "heads",
+    "kv_heads": "kv_heads",
+    "ffn": "ffn_hidden",
+    "vocab": "vocab",
+    "seq": "seq_len",
+    "experts": "experts",
+    "top_k": "topk",
+}
+_SAME_MODEL = ("layers", "hidden", "heads", "experts")
+"""Stated sizes that must agree before the rest is taken from the public model of the same name."""
+_MLA_FLAGS = {"q_lora_rank": 0, "kv_lora_rank": 32, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_head_dim": 128}
+"""Defaults of Megatron-LM's flags for latent attention (megatron/training/arguments.py; from memory)."""
+
+
+def model_of(cells: Cells, notes: Notes, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of a row's model; what is wrong or cannot be found out is noted."""
+    stated = {name: value for name, column in _COLUMNS.items() if (value := cells.size(column)) is not None}
+    is_moe = cells.text("arch").lower() in _EXPERT_ARCHITECTURES or "experts" in stated
+    if is_moe and "ffn" in stated:
+        stated["expert_ffn"] = stated.pop("ffn")
+    stated |= _noted(notes, stated, is_moe=is_moe)
+    values = dict(stated)
+    public = None if cells.wrong else _public(cells, stated)
+    if public is not None:
+        _take_public(cells, values, public)
+    else:
+        _take_usual(cells, notes, values, software, is_moe=is_moe)
+    if cells.wrong:
+        return None
+    return _shape(cells, values, notes, fused_attention=fused_attention)
+
+
+def _noted(notes: Notes, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
+    """Return the sizes that the notes state."""
+    numbers, found = notes.numbers, {}
+    for name in (
+        "head_dim",
+        "q_lora_rank",
+        "kv_lora_rank",
+        "qk_rope_dim",
+        "v_head_dim",
+        "dense_layers",
+        "shared_experts",
+    ):
+        if name in numbers:
+            found[name] = numbers[name]
+    latent = dict(numbers)
+    if notes.flags.get("multi-latent-attention", "").lower() == "true":
+        latent = (
+            _MLA_FLAGS | {name: value for name in _MLA_FLAGS if (value := notes.flag(name.replace("_", "-")))} | latent
+        )
+        found |= {name: latent[name] for name in ("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim")}
+    if "kv_lora_rank" in found and "qk_nope_dim" in latent:
+        found["head_dim"] = latent["qk_nope_dim"] + latent["qk_rope_dim"]
+    elif channels := notes.flag("kv-channels"):
+        found["head_dim"] = channels
+    if "dense_ffn" in numbers:
+        found["ffn"] = numbers["dense_ffn"]
+    if width := notes.flag("moe-shared-expert-intermediate-size"):
+        found["shared_ffn"] = width
+    if notes.mlp_ratio and "hidden" in stated and "ffn" not in stated and not is_moe:
+        found["ffn"] = _up(int(notes.mlp_ratio * stated["hidden"]), 256)
+    return found
+
+
+def _public(cells: Cells, stated: Mapping[str, int]) -> ModelShape | None:
+    """Return the public model of the row's name, unless a stated size says that it is another one."""
+    if all(name in stated for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "head_dim")):
+        return None
+    for name in _spellings(cells.text("model")):
+        shape = public_model(name)
+        if shape is not None and all(
+            stated.get(size, getattr(shape, size)) == getattr(shape, size) for size in _SAME_MODEL
+        ):
+            return shape
+    return None
+
+
+def _spellings(name: str) -> list[str]:
+    """Return the names that a cell may mean: as it stands, without what is in brackets, and that alone."""
+    inside = re.findall(r"\(([^()]{2,60})\)", name)
+    return [name, re.sub(r"\s*\([^()]*\)", "", name), *inside] if name else []
+
+
+def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> None:
+    """Fill in what the public model has and the row does not state."""
+    why = f"the public model {public.name}"
+    plain = {item.name: item.default for item in fields(ModelShape)}
+    for name, default in plain.items():
+        value = getattr(public, name)
+        if name in values or name in ("name", "flash_attention"):
+            continue
+        values[name] = value
+        if name == "gated_mlp" or value != default:
+            cells.assume(f"model.{name}", value, why)
+
+
+def _take_usual(cells: Cells, notes: Notes, values: dict[str, Any], software: RunSoftware, *, is_moe: bool) -> None:
+    """Fill in the usual shape of a GPT, a Llama or a mixture of experts."""
+    gated = _is_gated(cells, notes)
+    values["gated_mlp"] = gated
+    values.setdefault("tied_embeddings", _is_tied(notes, gated=gated))
+    values.setdefault("learned_positions", not gated and not _rotates(notes))
+    if "seq" not in values:
+        length = 2048 if software.year <= 2022 or not gated else 4096
+        values["seq"] = cells.assume("model.seq", length, f"usual in {software.year}")
+    if "vocab" not in values:
+        values["vocab"] = _vocab(cells, software, gated=gated)
+    if is_moe:
+        _take_experts(cells, values)
+    _take_size(cells, values, gated=gated)
+    if cells.wrong:
+        return
+    _take_heads(cells, values)
+    if "ffn" not in values:
+        _take_ffn(cells, values, gated=gated, is_moe=is_moe)
+    if is_moe and "expert_ffn" not in values:
+        values["expert_ffn"] = cells.assume("model.expert_ffn", values["ffn"], "an expert is as wide as the dense MLP")
+
+
+def _is_gated(cells: Cells, notes: Notes) -> bool:
+    """Return whether the MLP has three matrices; no column says it, the kind of model does."""
+    architecture, name = cells.text("arch").lower(), cells.text("model").lower()
+    if notes.says("swiglu", "geglu", "gated mlp"):
+        return True
+    if architecture in _PLAIN_ARCHITECTURES or notes.flags:
+        # Megatron's flags are all listed where any is: no --swiglu, no gate
+        return False
+    if architecture:
+        return True
+    return bool(cells.assume("model.gated_mlp", not any(word in name for word in _PLAIN_WORDS), "by the model's name"))
+
+
+def _is_tied(notes: Notes, *, gated: bool) -> bool:
+    """Return whether the head reuses the embedding: GPT's do unless told otherwise, Llama's do not."""
+    if "untie-embeddings-and-output-weights" in notes.flags or notes.says("untied"):
+        return False
+    return not gated or notes.says("tied embeddings")
+
+
+def _rotates(notes: Notes) -> bool:
+    """Return whether positions are not a trained table."""
+    kind = notes.flags.get("position-embedding-type", "")
+    return kind in ("rope", "none", "yarn") or notes.says("alibi", "rotary", "rope")
+
+
+def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
+    """Return the vocabulary that was usual."""
+    if not gated:
+        padded = _up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
+        return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
+    if software.year <= 2023:
+        return int(cells.assume("model.vocab", LLAMA2_VOCAB, "Llama's tokenizer"))
+    return int(cells.assume("model.vocab", LLAMA3_VOCAB, "Llama 3's tokenizer"))
+
+
+def _take_experts(cells: Cells, values: dict[str, Any]) -> None:
+    """Fill in how many experts there are and how many a token passes."""
+    if "experts" not in values:
+        values["experts"] = cells.assume("model.experts", 8, "eight experts are usual where nothing is stated")
+    if "top_k" not in values:
+        values["top_k"] = cells.assume("model.top_k", min(2, values["experts"]), "two experts a token")
+
+
+def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
+    """Fill in layers and width, from the number of parameters where one of them is missing."""
+    if "layers" in values and "hidden" in values:
+        return
+    params_b = cells.quantity("params_b")
+    if params_b is None:
+        missing = [name for name in ("layers", "hidden") if name not in values]
+        cells.wrong.append(f"{' and '.join(missing)} not stated, and no params_b to find out from")
+        return
+    parameters = params_b * 1e9
+    if "hidden" not in values and "layers" not in values:
+        depth = (parameters / (12 * WIDTH_OVER_LAYERS**2)) ** (1 / 3)
+        layers = max(round(depth / 4) * 4, 4)
+        values["layers"] = cells.assume("model.layers", layers, f"width over depth of {WIDTH_OVER_LAYERS}, as GPT-3's")
+    why = f"fits {params_b:g} billion parameters"
+    if "hidden" not in values:
+        found = _best(values, "hidden", parameters, gated=gated, step=128, most=1 << 17)
+        values["hidden"] = cells.assume("model.hidden", found, why)
+    else:
+        step = cells.size("pp") or 1
+        step = step if step <= MAX_LAYERS // 4 else 1
+        found = _best(values, "layers", parameters, gated=gated, step=1, most=MAX_LAYERS)
+        nearest = max(round(found / step), 1) * step
+        values["layers"] = cells.assume("model.layers", nearest if abs(nearest - found) <= 1 else found, why)
+
+
+def _best(values: Mapping[str, Any], name: str, parameters: float, *, gated: bool, step: int, most: int) -> int:
+    """Return the size, a multiple of ``step``, with which the parameters come nearest to the published ones."""
+
+    def miss(count: int) -> float:
+        return abs(_parameters({**values, name: count * step}, gated=gated) / parameters - 1)
+
+    low, high = 1, max(most // step, 1)
+    while low < high:  # parameters grow with every size: bisect for the first that is not too small
+        middle = (low + high) // 2
+        if _parameters({**values, name: middle * step}, gated=gated) < parameters:
+            low = middle + 1
+        else:
+            high = middle
+    return min((max(low - 1, 1), low), key=miss) * step
+
+
+def _parameters(values: Mapping[str, Any], *, gated: bool) -> float:
+    """Return about how many parameters a shape has; sizes that are still missing are the usual ones."""
+    hidden, layers = float(values["hidden"]), float(values["layers"])
+    heads = values.get("heads") or max(hidden // HEAD_DIM, 1)
+    width = heads * values["head_dim"] if "head_dim" in values else hidden
+    kv_width = width * (values.get("kv_heads") or heads) / heads
+    matrices = 3 if gated else 2
+    ffn = values.get("ffn") or _usual_ffn(int(hidden), gated=gated)
+    experts = values.get("experts", 0)
+    inner = experts * values.get("expert_ffn", ffn) if experts else ffn
+    ends = (1 if values.get("tied_embeddings", True) else 2) * values["vocab"] * hidden
+    return float(layers * (2 * hidden * (width + kv_width) + matrices * hidden * inner) + ends)
+
+
+def _usual_ffn(hidden: int, *, gated: bool) -> int:
+    """Return the inner width of GPT's MLP (4 h) and of Llama's (8/3 h, up to a multiple of 256)."""
+    return _up(8 * hidden // 3, 256) if gated else 4 * hidden
+
+
+def _take_heads(cells: Cells, values: dict[str, Any]) -> None:
+    """Fill in heads, key and value heads, and the width of a head."""
+    hidden = values["hidden"]
+    if "heads" not in values:
+        tp = cells.size("tp") or 1
+        fitting = [
+            heads
+            for heads in range(1, min(hidden, 1024) + 1)
+            if hidden % heads == 0 and (heads % tp == 0 or tp > hidden)
+        ]
+        heads = min(fitting or [1], key=lambda heads: abs(math.log(hidden / heads / HEAD_DIM)))
+        values["heads"] = cells.assume("model.heads", heads, f"heads about {HEAD_DIM} wide")
+    if "kv_heads" not in values:
+        values["kv_heads"] = cells.assume("model.kv_heads", values["heads"], "every head has its own key and value")
+    if "head_dim" not in values:
+        values["head_dim"] = max(hidden // values["heads"], 1)
+        if hidden % values["heads"]:
+            cells.assume("model.head_dim", values["head_dim"], f"hidden {hidden} / heads {values['heads']}")
+
+
+def _take_ffn(cells: Cells, values: dict[str, Any], *, gated: bool, is_moe: bool) -> None:
+    """Fill in the MLP: the usual one, or the one that gives the published number of parameters."""
+    hidden, params_b = values["hidden"], cells.quantity("params_b")
+    usual = _usual_ffn(hidden, gated=gated)
+    rule = f"8/3 of hidden {hidden}, up to a multiple of 256" if gated else f"4 x hidden {hidden}"
+    chosen = usual
+    if params_b is not None and not is_moe:
+        parameters = params_b * 1e9
+        if abs(_parameters({**values, "ffn": usual}, gated=gated) / parameters - 1) > OFF_BY:
+            chosen = _best(values, "ffn", parameters, gated=gated, step=256, most=1 << 18)
+            rule = f"fits {params_b:g} billion parameters"
+    values["ffn"] = chosen
+    if not is_moe or "expert_ffn" not in values:
+        cells.assume("model.ffn", chosen, rule)
+
+
+def _shape(cells: Cells, values: dict[str, Any], notes: Notes, *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of complete values; one that cannot be is noted."""
+    values["flash_attention"] = fused_attention
+    if notes.says("w/o mtp", "without mtp"):
+        values["mtp_layers"] = 0
+    elif depth := notes.flag("mtp-num-layers"):
+        values["mtp_layers"] = depth
+    if notes.says("token-drop", "tokendrop", "token drop"):
+        values["capacity_factor"] = cells.assume(
+            "model.capacity_factor", 1.0, "tokens are dropped; no capacity is stated"
+        )
+    if notes.says("unbalanced", "natural routing"):
+        values["expert_imbalance"] = cells.assume("model.expert_imbalance", 1.5, "routing is not balanced")
+    if not values.get("experts"):
+        for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):
+            values.pop(name, None)
+    elif not values.get("ffn"):
+        values["ffn"] = values["expert_ffn"]
+    return ModelShape(name=cells.text("model") or "model", **values)
+
+
+def _up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple

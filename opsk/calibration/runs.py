@@ -1,0 +1,255 @@
+"""What was run in each row of a table of runs, what was measured, and what had to be assumed to predict it?
+
+The columns are those of the table of measured runs that opsk is fitted to; every one may be absent, and columns that
+nobody knows are passed over. A row that cannot be read or cannot be is reported beside the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsk.calibration.cells import Cells
+from opsk.calibration.notes import read_notes
+from opsk.calibration.row_cluster import gpu_of
+from opsk.calibration.row_model import model_of
+from opsk.calibration.row_plan import plan_of
+from opsk.calibration.row_software import attention_is_fused, software_of
+from opsk.costmodel.rules import violations
+from opsk.errors import InputError, OpskError
+from opsk.hardware.spec import ClusterSpec
+from opsk.units import GB
+from opsk.workload.defaults import Assumption
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+MAX_TABLE_BYTES = 64 << 20
+"""Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
+KNOWN_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
+"""A table without any of these is none of runs."""
+UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
+"""Words in the notes with which a time is not compared."""
+
+TIME_INPUTS = frozenset(
+    {
+        *("model.layers", "model.hidden", "model.heads", "model.ffn", "model.seq", "model.experts", "model.top_k"),
+        *("cluster.gpu", "cluster.nic_gbps"),
+        *("plan.gpus", "plan.tp", "plan.pp", "plan.cp", "plan.dp", "plan.ep", "plan.micro_batch"),
+        *("plan.global_batch", "plan.recompute", "plan.sharding", "plan.precision"),
+    }
+)
+"""Inputs that decide the time of a step; a row with none of them assumed has every time input stated.
+
+Interleaving, sequence parallelism, formats of states and the family of software follow from the framework and are not
+counted, nor is the fabric of a run inside one NVLink domain, which does not use it.
+"""
+MEMORY_INPUTS = (TIME_INPUTS | {"model.vocab"}) - {"cluster.nic_gbps"}
+"""Inputs that decide the memory of a GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a row reports, ``None`` where it does not; rates in the row's conventions.
+
+    ``flops_convention`` is ``model`` or ``hardware`` (recomputation counted), ``attn_flops`` ``full``, ``causal`` or
+    ``none``: how much of the s x s attention its FLOP count. ``mem_definition`` is ``device``, ``reserved`` or
+    ``allocated``, ``mem_rank`` ``max``, ``first`` or ``last``.
+    """
+
+    step_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    tflops_per_gpu: float | None = None
+    flops_convention: str = "model"
+    attn_flops: str = "full"
+    mfu: float | None = None
+    hfu: float | None = None
+    peak_mem_bytes: float | None = None
+    mem_definition: str = "device"
+    mem_rank: str = "max"
+    is_oom: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run that can be predicted.
+
+    ``source`` is the prefix of the id, ``group`` the model's kind as the table calls it (gpt, llama, moe), ``gpu`` the
+    GPU as printed; ``tags`` the words in capitals of the notes; ``problems`` what is odd about the row.
+    """
+
+    id: str
+    line: int
+    source: str
+    group: str
+    gpu: str
+    model: ModelShape
+    plan: Plan
+    cluster: ClusterSpec
+    assumed: tuple[Assumption, ...]
+    measured: Measured
+    tags: frozenset[str] = frozenset()
+    is_toy: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def states_time_inputs(self) -> bool:
+        """Whether every input that decides the time is stated."""
+        return not any(entry.field in TIME_INPUTS for entry in self.assumed)
+
+    @property
+    def states_memory_inputs(self) -> bool:
+        """Whether every input that decides the memory is stated."""
+        return not any(entry.field in MEMORY_INPUTS for entry in self.assumed)
+
+    @property
+    def is_time_scored(self) -> bool:
+        """Whether the row's time is one to compare with: no contradiction, no model so small that launches take it."""
+        return not (self.is_toy or self.measured.is_oom or self.tags.intersection(UNUSABLE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpredictableRun:
+    """A row that cannot be predicted, with all that is wrong with it."""
+
+    id: str
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """All rows of a table: those that can be predicted and those that cannot, each in the table's order."""
+
+    runs: tuple[Run, ...]
+    unpredictable: tuple[UnpredictableRun, ...]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.runs) + len(self.unpredictable)
+
+
+def read_runs(path: Path) -> Runs:
+    """Read a table of runs (CSV, UTF-8, one header line).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read at all, or is no table of runs.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_TABLE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: {reason}", hint="give a CSV of runs") from error
+    if len(data) > MAX_TABLE_BYTES:
+        raise InputError(f"{path}: larger than {MAX_TABLE_BYTES} bytes", hint="is this a table of runs?")
+    try:
+        return parse_runs(data.decode("utf-8-sig"), origin=str(path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: no UTF-8 text at byte {error.start}", hint="is this a CSV?") from error
+
+
+def parse_runs(text: str, *, origin: str = "the table") -> Runs:
+    """Return the rows of a table; see `read_runs`."""
+    reader = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""))
+    try:
+        columns = {name.strip() for name in reader.fieldnames or () if name}
+        if not columns & KNOWN_COLUMNS:
+            raise InputError(
+                f"{origin}: no column of a table of runs", hint=f"such as {', '.join(sorted(KNOWN_COLUMNS))}"
+            )
+        runs: list[Run] = []
+        unpredictable: list[UnpredictableRun] = []
+        for columns_of_row in reader:
+            if not any(columns_of_row.values()):
+                continue
+            row = _row(columns_of_row, reader.line_num)
+            if isinstance(row, Run):
+                runs.append(row)
+            else:
+                unpredictable.append(row)
+    except csv.Error as error:
+        raise InputError(f"{origin}: line {reader.line_num}: {error}", hint="is this a CSV?") from error
+    return Runs(runs=tuple(runs), unpredictable=tuple(unpredictable))
+
+
+def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run | UnpredictableRun:
+    """Return one row, or why it cannot be predicted."""
+    cells = Cells({key.strip(): value for key, value in columns.items() if key and isinstance(value, str)})
+    name = cells.text("id") or f"line {line}"
+    try:
+        run = _run(cells, name, line)
+    except OpskError as error:
+        cells.wrong.append(error.message)
+        run = None
+    if run is None:
+        return UnpredictableRun(id=name, line=line, why="; ".join(dict.fromkeys(cells.wrong)))
+    return run
+
+
+def _run(cells: Cells, name: str, line: int) -> Run | None:
+    """Return a row that can be predicted; ``None`` where something is wrong, which is noted."""
+    notes = read_notes(cells.text("notes"))
+    gpu = gpu_of(cells)
+    if gpu is None:
+        return None
+    software = software_of(cells, notes, gpu)
+    fused = attention_is_fused(cells, notes, software)
+    model = model_of(cells, notes, software, fused_attention=fused)
+    if model is None:
+        return None
+    found = plan_of(cells, notes, model, gpu, software)
+    if found is None or cells.wrong:
+        return None
+    plan, cluster = found
+    text = cells.text("notes")
+    return Run(
+        id=name,
+        line=line,
+        source=name.rpartition("-")[0] or name,
+        group=cells.text("arch") or ("moe" if model.experts else "llama" if model.gated_mlp else "gpt"),
+        gpu=cells.text("gpu"),
+        model=model,
+        plan=plan,
+        cluster=cluster,
+        assumed=tuple(cells.assumed),
+        measured=_measured(cells, text),
+        tags=frozenset(word for word in ("DERIVED", *UNUSABLE) if _has_tag(text, word)),
+        is_toy=notes.says("launch-bound", "toy model"),
+        problems=(*cells.odd, *violations(model, plan)),
+    )
+
+
+def _has_tag(text: str, word: str) -> bool:
+    """Return whether a tag stands in the notes; "too close to OOM" ran."""
+    return word in text.replace("close to OOM", "")
+
+
+def _measured(cells: Cells, notes: str) -> Measured:
+    """Return what a row reports, without the columns that it says are from memory."""
+    recalled = cells.text("from_memory")
+
+    def value(column: str) -> float | None:
+        return None if column in recalled else cells.measured(column)
+
+    peak = value("peak_mem_gb")
+    convention = cells.text("flops_convention").lower()
+    counted = notes.partition("attn_flops=")[2].partition(";")[0].strip().lower()
+    definition, rank = cells.text("mem_definition").lower(), cells.text("mem_rank").lower()
+    return Measured(
+        step_s=value("iter_time_s"),
+        tokens_per_s_per_gpu=value("tokens_per_s_per_gpu"),
+        tflops_per_gpu=value("tflops_per_gpu"),
+        flops_convention="hardware" if convention == "hardware" else "model",
+        attn_flops=counted if counted in ("causal", "none") else "full",
+        mfu=value("mfu"),
+        hfu=value("hfu"),
+        peak_mem_bytes=None if peak is None else peak * GB,
+        mem_definition=definition if definition in ("allocated", "reserved") else "device",
+        mem_rank=rank if rank in ("first", "last") else "max",
+        is_oom=_has_tag(notes, "OOM"),
+    )
