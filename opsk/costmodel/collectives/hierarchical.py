@@ -1,18 +1,43 @@
 """How long does a collective take on a group that lies partly inside an HB domain and partly across the fabric?
 
-Hierarchical rings: each GPU moves its share over its own NIC between domains, and the rest inside the domain
-(rail-only paper, arXiv 2307.12169, equation 1). Latency grows with the steps of the ring. Sizes are those of the whole
-array, as nccl-tests defines them.
+The step-time model asks this file, with whole columns of plans. It counts what NCCL does: one ring goes through all
+ranks of a domain and leaves it once, several such rings leave by different NICs, and the array streams round, so both
+levels work at the same time and the slower one decides. The two phases of the rail-only paper's equation 1, one after
+the other, are in `opsk.costmodel.collectives.rail_only`: DGX A100 (235 GB/s of NVLink, eight NICs of 25) would reach
+150 GB/s of busbw on two nodes that way and 115 on many, where NVIDIA measures 192 (NCCL issue 812) of the 200 that a
+streamed ring can have.
+
+What each GPU gets: all groups of an axis run at once, so every GPU of a domain sends on its own NVLink port and has its
+share of the node's NICs (``Machine.nic_bytes_per_s``), whether the domain holds many ranks of one group or one of many.
+
+Sizes are those of the whole array, as nccl-tests defines them. Left out: the choice of protocol (LL, LL128), groups
+that straddle domains because their size does not divide them, meshes without a switch, congestion on shared cables.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
+from opsk.costmodel.collectives.algorithms import Algorithm
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import FloatColumn
+from opsk.errors import InputError
+
+TREE_FRACTION = 0.92
+"""What NCCL's trees reach of the rings' bandwidth (ncclTopoTuneModel in NCCL's src/graph/tuning.cc, 2.28)."""
+NVLS_FRACTION = 0.85
+"""What NVLink SHARP reaches of the rings' bandwidth on Hopper (nvlsEfficiency in the same file)."""
+
+
+class Forwarding(StrEnum):
+    """How an all-to-all reaches ranks on other rails: over the spines, over NVLink first, or that one phase later."""
+
+    DIRECT = "direct"
+    PXN = "pxn"
+    RAIL_ONLY = "rail-only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,49 +53,164 @@ class Group:
         return self.inside * self.across
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What a collective on a group costs: ``latency_s`` a call and ``s_per_byte`` of the array."""
+
+    latency_s: FloatColumn
+    s_per_byte: FloatColumn
+
+    def time_s(self, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
+        """Return the time of an array of ``size_bytes`` done in ``calls`` parts [s]."""
+        return size_bytes * self.s_per_byte + calls * self.latency_s
+
+
 def group_of(machine: Machine, *, stride: FloatColumn | float, size: FloatColumn) -> Group:
     """Return how a group of ``size`` ranks, ``stride`` ranks apart, lies over HB domains.
 
-    Ranks are numbered with tp innermost, then cp, then dp (with ep inside it), then pp, and fill domain after domain.
+    Ranks are numbered with tp innermost, then cp, then dp (with ep inside it), then pp, and fill domain after domain:
+    as few domains as can hold them, as many in each. 128 neighbouring ranks are 2 times 64 on GB200 NVL72, as they are
+    allocated there.
     """
-    inside = np.minimum(np.maximum(np.floor(machine.hb_gpus / stride), 1.0), size)
-    return Group(inside=inside, across=size / inside)
+    across = np.minimum(np.ceil(stride * size / machine.hb_gpus), size)
+    return Group(inside=size / across, across=across)
+
+
+def ring_pace(machine: Machine, group: Group) -> Pace:
+    """Return the pace of one turn of the ring: an all-gather or a reduce-scatter; an all-reduce is two.
+
+    With x ranks in each of y domains, n = x y: s_per_byte = max((n - 1)/(n x C_nic) if y > 1, (n - y)/(n C_hb)), and
+    n - y steps inside, y - 1 between domains. NCCL's tuner counts the same steps.
+    """
+    n, y = group.size, group.across
+    steps_across, steps_inside = y - 1, n - y
+    leaves = np.minimum(steps_across, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
+    return Pace(
+        latency_s=steps_inside * machine.hb_hop_s + steps_across * machine.nic_hop_s,
+        s_per_byte=np.maximum(leaves, steps_inside / machine.hb_bytes_per_s) / n,
+    )
+
+
+def tree_pace(machine: Machine, group: Group) -> Pace:
+    """Return the pace of an all-reduce in a chain inside each domain and two binary trees between them.
+
+    The busiest rank sends the array once to one neighbour and twice to more; on two domains half of what the ring
+    sends, which is why NCCL then exceeds the NICs' busbw (NCCL issues 812 and 946). Latency 2 ((x - 1) a_hb +
+    log2(y) a_nic), as NCCL's tuner has it.
+    """
+    x, y = group.inside, group.across
+    chain = np.minimum(x - 1, 2.0) / machine.hb_bytes_per_s
+    trees = np.minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)
+    return Pace(
+        latency_s=2.0 * ((x - 1) * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
+        s_per_byte=np.maximum(chain, trees) / TREE_FRACTION,
+    )
+
+
+def sharp_pace(machine: Machine, group: Group) -> Pace:
+    """Return the pace of an all-reduce whose NIC part the switches of the fabric reduce (NCCL's CollNet).
+
+    Inside a domain reduce-scatter and all-gather; each rank then sends 1/x of the array up and gets it back: K bytes
+    and one step for the fabric, however many domains there are.
+    """
+    x, leaves = group.inside, np.minimum(group.across - 1, 1.0)
+    inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
+    return Pace(
+        latency_s=2.0 * (x - 1) * machine.hb_hop_s + leaves * machine.nic_hop_s,
+        s_per_byte=np.maximum(inside, leaves / (x * machine.nic_bytes_per_s)),
+    )
+
+
+def nvls_pace(machine: Machine, group: Group) -> Pace:
+    """Return the pace of an all-reduce in the NVSwitches of each domain and two trees between them (NVLSTree)."""
+    x, y = group.inside, group.across
+    some = np.minimum(x - 1, 1.0)
+    inside = some * (x + 1) / (x * NVLS_FRACTION * machine.hb_bytes_per_s)
+    return Pace(
+        latency_s=2.0 * (some * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
+        s_per_byte=np.maximum(inside, np.minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)),
+    )
 
 
 def all_gather_s(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
     """Return the time of an all-gather of ``size_bytes`` done in ``calls`` parts [s]; reduce-scatter takes the same.
 
-    T = (y - 1) D / (x y C_nic) + (x - 1) D / (x C_hb) + calls ((x - 1) a_hb + (y - 1) a_nic).
+    Always a ring: NCCL has no other for groups with several ranks in a node (its PAT wants one).
     """
-    x, y = group.inside, group.across
-    across = (y - 1) / (x * y) * size_bytes / machine.nic_bytes_per_s
-    inside = (x - 1) / x * size_bytes / machine.hb_bytes_per_s
-    return across + inside + calls * ((x - 1) * machine.hb_hop_s + (y - 1) * machine.nic_hop_s)
+    return ring_pace(machine, group).time_s(size_bytes, calls)
 
 
-def all_reduce_s(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
-    """Return the time of an all-reduce: a reduce-scatter and an all-gather [s]."""
-    return 2.0 * all_gather_s(machine, group, size_bytes, calls)
+def all_reduce_s(
+    machine: Machine,
+    group: Group,
+    size_bytes: FloatColumn,
+    calls: FloatColumn | float,
+    algorithm: Algorithm = Algorithm.AUTO,
+) -> FloatColumn:
+    """Return the time of an all-reduce of ``size_bytes`` done in ``calls`` parts [s].
+
+    ``auto`` is the faster of ring and tree. Inside one domain that is the ring: NCCL's tree is a chain there.
+
+    Raises
+    ------
+    InputError
+        The algorithm is not one of NCCL's.
+    """
+    if algorithm in _PACES:
+        return _PACES[algorithm](machine, group).time_s(size_bytes, calls)
+    if algorithm not in (Algorithm.AUTO, Algorithm.RING):
+        raise InputError(f"{algorithm} is not among NCCL's all-reduces", hint="ask algorithms.collective_s")
+    ring_s = 2.0 * all_gather_s(machine, group, size_bytes, calls)
+    if algorithm is Algorithm.RING or not np.any(group.across > 1):
+        return ring_s
+    return np.minimum(ring_s, tree_pace(machine, group).time_s(size_bytes, calls))
 
 
-def all_to_all_s(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
+_PACES = {Algorithm.TREE: tree_pace, Algorithm.SHARP: sharp_pace, Algorithm.NVLS: nvls_pace}
+
+
+def all_to_all_s(
+    machine: Machine,
+    group: Group,
+    size_bytes: FloatColumn,
+    calls: FloatColumn | float,
+    forwarding: Forwarding = Forwarding.PXN,
+) -> FloatColumn:
     """Return the time of an all-to-all in which each rank sends ``size_bytes`` in all, 1/n of it to each rank [s].
 
-    What leaves the domain goes over the rank's own NIC; latency is one message per peer.
+    What leaves the domain goes over the rank's own NIC share: (n - x)/n. NVLink carries (x - 1)/n when the fabric
+    takes messages to any rail (``direct``, rail-only paper, equation 2), and (x - 1)/x when they are first brought to
+    the NIC on the rail of their destination (``pxn``, NCCL's way since 2.12). Both levels work at once; a rail-only
+    fabric forwards in two phases, one after the other (equation 3). Steps: one message per peer; PXN and forwarding
+    put those to one domain together.
     """
     x, n = group.inside, group.size
-    across = (n - x) / n * size_bytes / machine.nic_bytes_per_s
-    inside = (x - 1) / n * size_bytes / machine.hb_bytes_per_s
-    return across + inside + calls * ((x - 1) * machine.hb_hop_s + (group.across - 1) * machine.nic_hop_s)
+    across = (n - x) / (n * machine.nic_bytes_per_s)
+    forwards = forwarding is not Forwarding.DIRECT
+    inside = (x - 1) / ((x if forwards else n) * machine.hb_bytes_per_s)
+    messages = group.across - 1 if forwards else n - x
+    return Pace(
+        latency_s=(x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s,
+        s_per_byte=across + inside if forwarding is Forwarding.RAIL_ONLY else np.maximum(across, inside),
+    ).time_s(size_bytes, calls)
 
 
 def point_to_point_s(
-    machine: Machine, *, stride: FloatColumn, size_bytes: FloatColumn, calls: FloatColumn
+    machine: Machine,
+    *,
+    stride: FloatColumn,
+    size_bytes: FloatColumn,
+    calls: FloatColumn,
+    ranks: FloatColumn | float = 1.0,
 ) -> FloatColumn:
     """Return the time to send ``size_bytes`` in each of ``calls`` messages to the rank ``stride`` further on [s].
 
-    ``stride`` 1 to hb_gpus - 1 stays inside the HB domain.
+    ``ranks`` that lie ``stride`` apart stay inside if all of them fit into one HB domain; else the boundary between
+    two domains decides, since the slowest stage of a pipeline does. Only the ``stride`` ranks at that boundary send
+    then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
     """
-    is_inside = stride < machine.hb_gpus
-    rate = np.where(is_inside, machine.hb_bytes_per_s, machine.nic_bytes_per_s)
+    is_inside = (stride < machine.hb_gpus) & (stride * ranks <= machine.hb_gpus)
+    one_nic = machine.node_gpus / np.maximum(machine.nics, 1.0)
+    nic_bytes_per_s = machine.nic_bytes_per_s * np.maximum(np.minimum(one_nic, machine.hb_gpus / stride), 1.0)
+    rate = np.where(is_inside, machine.hb_bytes_per_s, nic_bytes_per_s)
     return calls * (size_bytes / rate + np.where(is_inside, machine.hb_hop_s, machine.nic_hop_s))
