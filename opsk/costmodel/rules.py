@@ -1,24 +1,56 @@
-"""Which rules of model and plan together does a plan break? What no framework would start is not predicted."""
+"""Which rules of model and plan together does a plan break? What no framework would start is not predicted.
+
+Sources: argument checks of Megatron-LM (megatron/training/arguments.py, transformer_config.py and pipeline_parallel/
+schedules.py in megatron/core); DeepSpeed (runtime/pipe/engine.py, configuration of ZeRO); PyTorch
+(distributed/pipelining/schedules.py); Transformer Engine (pytorch/utils.py). Left out: what they only warn of, such as
+experts and tensor parallelism without sequence parallelism.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan
+from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software
+
+_SPLIT_BACKWARD = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.ZERO_BUBBLE_V, Schedule.DUALPIPE)
+_ONE_CHUNK = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.DUALPIPE)
+_LOW_MULTIPLES = {
+    Precision.FP8: 16,
+    Precision.FP8_CURRENT: 16,
+    Precision.FP8_BLOCK: 16,
+    Precision.MXFP8: 32,
+    Precision.NVFP4: 16,
+}
+"""Widths of products: FP8 tensor cores take multiples of 16; MXFP8 scales blocks of 32, NVFP4 of 16 numbers."""
+_LOW_TOKENS = 8
+"""Tokens of one product: a multiple of this (Transformer Engine); blocks of 32 and 16 for MXFP8 and NVFP4."""
 
 
 def violations(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return every rule that the plan breaks for this model, with its numbers; empty when it can run.
 
-    Source: argument checks of Megatron-LM (megatron/training/arguments.py, megatron/core/transformer_config.py).
     Embedding and head may count as two more layers of the pipeline's split.
     """
-    return (
-        *_head_rules(model, plan),
-        *_layer_rules(model, plan),
-        *_token_rules(model, plan),
-        *_expert_rules(model, plan),
+    rules = (
+        _tensor_rules,
+        _layer_rules,
+        _schedule_rules,
+        _recompute_rules,
+        _token_rules,
+        _expert_rules,
+        _sharding_rules,
+        _adapter_rules,
+        _offload_rules,
+        _low_precision_rules,
     )
+    return tuple(violation for rule in rules for violation in rule(model, plan))
+
+
+def violations_on(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return every rule that the plan breaks for this model on this cluster."""
+    return (*violations(model, plan), *excess_gpus(plan, cluster), *missing_formats(plan, cluster))
 
 
 def excess_gpus(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
@@ -30,54 +62,204 @@ def excess_gpus(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     return (f"{product} = {plan.gpus} GPUs, cluster {cluster.name} has {have}",)
 
 
-def _head_rules(model: ModelShape, plan: Plan) -> list[str]:
-    """Return what is wrong with heads and widths split over tp."""
-    wrong = []
+def missing_formats(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return a violation when the cluster's GPU has no products in the plan's number format."""
+    gpu, wanted = cluster.node.gpu, plan.precision.peak_format
+    if wanted in gpu.peak_flop_per_s:
+        return ()
+    return (f"precision {plan.precision} needs {wanted}, {gpu.name} has {', '.join(sorted(gpu.peak_flop_per_s))}",)
+
+
+def _tensor_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Heads and widths are split over tp."""
+    if plan.tp == 1:
+        return
     if model.heads % plan.tp:
-        wrong.append(f"heads {model.heads} is not a multiple of tp {plan.tp}")
-    if model.kv_heads % plan.tp and plan.tp % model.kv_heads:
-        wrong.append(f"kv_heads {model.kv_heads} and tp {plan.tp}: neither is a multiple of the other")
-    inner = model.expert_ffn if model.experts else model.ffn
-    if inner % plan.tp:
-        wrong.append(f"{'expert_ffn' if model.experts else 'ffn'} {inner} is not a multiple of tp {plan.tp}")
-    return wrong
+        yield f"heads {model.heads} is not a multiple of tp {plan.tp}"
+    if not model.kv_lora_rank and model.kv_heads % plan.tp and plan.tp % model.kv_heads:
+        yield f"kv_heads {model.kv_heads} and tp {plan.tp}: neither is a multiple of the other"
+    for name, width in _split_widths(model):
+        if width % plan.tp:
+            yield f"{name} {width} is not a multiple of tp {plan.tp}"
 
 
-def _layer_rules(model: ModelShape, plan: Plan) -> list[str]:
-    """Return what is wrong with layers split over stages and chunks."""
-    wrong = []
-    chunks = plan.pp * plan.vpp
-    if all((model.layers + ends) % chunks for ends in (0, 1, 2)):
-        wrong.append(
-            f"layers {model.layers} is not a multiple of pp {plan.pp} x vpp {plan.vpp} = {chunks}, "
+def _split_widths(model: ModelShape) -> Iterator[tuple[str, int]]:
+    """Yield the inner widths of the MLPs that are split over tp: all but those of routed experts."""
+    if not model.experts or model.dense_layers:
+        yield "ffn", model.ffn
+    if model.experts and (shared := model.shared_ffn or model.shared_experts * model.expert_ffn):
+        yield "shared_ffn", shared
+
+
+def _layer_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Layers are split over stages and chunks."""
+    if plan.first_stage_layers or plan.last_stage_layers:
+        yield from _uneven_rules(model, plan)
+        return
+    layers, chunks = model.layers + model.encoder_layers, plan.pp * plan.vpp
+    if layers % chunks and (layers + 1) % chunks and (layers + 2) % chunks:
+        yield (
+            f"{_layer_words(model)} is not a multiple of pp {plan.pp} x vpp {plan.vpp} = {chunks}, "
             "nor with embedding or head counted as layers"
         )
-    if plan.vpp > 1 and plan.pp == 1:
-        wrong.append(f"vpp {plan.vpp} needs pp of at least 2")
-    if plan.vpp > 1 and plan.micro_batches % plan.pp:
-        wrong.append(f"vpp {plan.vpp} needs micro-batches ({plan.micro_batches}) that are a multiple of pp {plan.pp}")
-    return wrong
 
 
-def _token_rules(model: ModelShape, plan: Plan) -> list[str]:
-    """Return what is wrong with the sequence split over cp and tp."""
-    wrong = []
-    if plan.cp > 1 and model.seq % (2 * plan.cp):
-        wrong.append(f"seq {model.seq} is not a multiple of 2 x cp {plan.cp}")
-    elif plan.sequence_parallel and model.seq % (plan.cp * plan.tp):
-        wrong.append(f"sequence parallelism: seq {model.seq} is not a multiple of cp {plan.cp} x tp {plan.tp}")
-    return wrong
+def _layer_words(model: ModelShape) -> str:
+    """Return the layers with their number; those of the encoder are named where there are any."""
+    if not model.encoder_layers:
+        return f"layers {model.layers}"
+    return f"layers {model.layers} + encoder_layers {model.encoder_layers}"
 
 
-def _expert_rules(model: ModelShape, plan: Plan) -> list[str]:
-    """Return what is wrong with experts split over ep."""
-    if plan.ep == 1:
-        return []
+def _uneven_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Stages by hand add up with the others, which are even."""
+    asked = {"first_stage_layers": plan.first_stage_layers, "last_stage_layers": plan.last_stage_layers}
+    asked = {name: layers for name, layers in asked.items() if layers}
+    words = " and ".join(f"{name} {layers}" for name, layers in asked.items())
+    if plan.pp == 1:
+        yield f"{words}: needs pp of at least 2"
+        return
+    left, stages = model.layers + model.encoder_layers - sum(asked.values()), plan.pp - len(asked)
+    if left < stages or (not stages and left):
+        yield f"{words}: leaves {left} of {_layer_words(model)} for the {stages} other stages of pp {plan.pp}"
+    elif stages and left % (stages * plan.vpp):
+        yield (
+            f"{words}: leaves {left} of {_layer_words(model)}, which is not a multiple of the "
+            f"{stages} other stages x vpp {plan.vpp} = {stages * plan.vpp}"
+        )
+    for name, layers in asked.items():
+        if layers % plan.vpp:
+            yield f"{name} {layers} is not a multiple of vpp {plan.vpp}"
+
+
+def _schedule_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Schedules need stages, chunks and micro-batches of a certain number."""
+    schedule, pp, vpp, count = plan.schedule, plan.pp, plan.vpp, plan.micro_batches
+    if vpp > 1 and pp == 1:
+        yield f"vpp {vpp} needs pp of at least 2"
+    if schedule in _SPLIT_BACKWARD and pp == 1:
+        yield f"schedule {schedule} needs pp of at least 2, not {pp}"
+    if schedule in _ONE_CHUNK and vpp > 1:
+        yield f"schedule {schedule} has one chunk a stage, vpp is {vpp}"
+    if schedule is Schedule.ZERO_BUBBLE_V and vpp != 2:
+        yield f"schedule {schedule} has two chunks a stage, vpp is {vpp}"
+    if schedule is Schedule.DUALPIPE and pp % 2 and pp > 1:
+        yield f"schedule {schedule} needs an even pp, not {pp}"
+    if schedule is Schedule.DUALPIPE and (count % 2 or count < 2 * pp):
+        yield f"schedule {schedule} needs an even number of micro-batches ({count}), at least 2 x pp {pp}"
+    if schedule is Schedule.ONE_F_ONE_B and vpp > 1 and pp > 1:
+        yield from _group_rules(plan)
+
+
+def _group_rules(plan: Plan) -> Iterator[str]:
+    """Interleaved stages take micro-batches in groups: of pp in Megatron-LM, of pp or more in PyTorch."""
+    count, pp = plan.micro_batches, plan.pp
+    if plan.software is not Software.PYTORCH:
+        if count % pp:
+            yield f"vpp {plan.vpp} needs micro-batches ({count}) that are a multiple of pp {pp}"
+    elif count % max(1, count // pp):
+        yield f"vpp {plan.vpp} needs micro-batches ({count}) that make {count // pp} equal groups, pp being {pp}"
+
+
+def _recompute_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """A stage cannot recompute more layers than it has."""
+    if not plan.recompute_layers:
+        return
+    if plan.recompute is not Recompute.FULL:
+        yield f"recompute_layers {plan.recompute_layers} needs recompute full, not {plan.recompute}"
+    fullest = max(plan.first_stage_layers, plan.last_stage_layers, -(-(model.layers + model.encoder_layers) // plan.pp))
+    if plan.recompute_layers > fullest:
+        yield f"recompute_layers {plan.recompute_layers} is more than the {fullest} layers of a stage"
+
+
+def _token_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """The sequence is split over cp, and over tp with sequence parallelism."""
+    for name, tokens in (("seq", model.seq), ("encoder_seq", model.encoder_seq)):
+        if plan.cp > 1 and tokens % (2 * plan.cp):
+            yield f"{name} {tokens} is not a multiple of 2 x cp {plan.cp}"
+        elif plan.sequence_parallel and tokens % (plan.cp * plan.tp):
+            yield f"sequence parallelism: {name} {tokens} is not a multiple of cp {plan.cp} x tp {plan.tp}"
+
+
+def _expert_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Experts are split over ep, and each over etp."""
     if not model.experts:
-        return [f"ep {plan.ep}, but the model has no experts"]
-    wrong = []
+        for name, size in (("ep", plan.ep), ("etp", plan.etp)):
+            if size > 1:
+                yield f"{name} {size}, but the model has no experts"
+        return
+    ranks, words = plan.dp * plan.cp * plan.tp, f"dp {plan.dp} x cp {plan.cp} x tp {plan.tp}"
+    etp = plan.etp or (plan.tp if plan.dp * plan.cp % plan.ep == 0 else 1)
     if model.experts % plan.ep:
-        wrong.append(f"experts {model.experts} is not a multiple of ep {plan.ep}")
-    if (plan.dp * plan.cp * plan.tp) % plan.ep:
-        wrong.append(f"dp {plan.dp} x cp {plan.cp} x tp {plan.tp} is not a multiple of ep {plan.ep}")
-    return wrong
+        yield f"experts {model.experts} is not a multiple of ep {plan.ep}"
+    if model.expert_ffn % etp:
+        yield f"expert_ffn {model.expert_ffn} is not a multiple of {'etp' if plan.etp else 'tp'} {etp}"
+    if plan.etp and ranks % (plan.etp * plan.ep):
+        yield f"{words} is not a multiple of etp {plan.etp} x ep {plan.ep}"
+    elif ranks % plan.ep:
+        yield f"{words} is not a multiple of ep {plan.ep}"
+
+
+def _sharding_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """States are sharded over equal groups of replicas."""
+    replicas = plan.dp * plan.cp
+    if plan.shard_gpus and plan.sharding is Sharding.NONE:
+        yield f"shard_gpus {plan.shard_gpus} needs sharding, which is none"
+    if plan.shard_gpus and replicas % plan.shard_gpus:
+        yield f"shard_gpus {plan.shard_gpus} does not divide the replicas dp {plan.dp} x cp {plan.cp} = {replicas}"
+    if plan.software is Software.DEEPSPEED and plan.pp > 1 and plan.sharding in (Sharding.ZERO2, Sharding.ZERO3):
+        yield f"DeepSpeed cannot combine {plan.sharding} with pp {plan.pp}: zero1 at most"
+
+
+def _adapter_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """LoRA freezes the base, and only a frozen base can be quantised."""
+    if plan.lora_rank > model.hidden:
+        yield f"lora_rank {plan.lora_rank} is more than hidden {model.hidden}"
+    if plan.lora_rank and plan.frozen_fraction:
+        yield f"lora_rank {plan.lora_rank} freezes the base: frozen_fraction {plan.frozen_fraction} must be 0"
+    if not plan.lora_rank and plan.base_bits < 16:
+        yield f"base_bits {plan.base_bits} cannot be trained: needs lora_rank of at least 1"
+    if not plan.lora_rank and plan.frozen_fraction == 1:
+        yield "frozen_fraction 1 leaves nothing to train"
+
+
+def _offload_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """What is kept in host memory must be sharded, or stored at all."""
+    if plan.offload is Offload.OPTIMIZER_AND_WEIGHTS and plan.sharding is not Sharding.ZERO3:
+        yield f"offload {plan.offload} needs sharding zero3, not {plan.sharding}"
+    if plan.offload is Offload.OPTIMIZER and plan.software is Software.DEEPSPEED and plan.sharding is Sharding.NONE:
+        yield f"offload {plan.offload} needs sharding zero1 or more in DeepSpeed, not {plan.sharding}"
+    if plan.offload is Offload.ACTIVATIONS and plan.software is Software.MEGATRON_CORE:
+        if plan.recompute is not Recompute.NONE:
+            yield f"offload {plan.offload} cannot be combined with recompute {plan.recompute} in Megatron Core"
+        if plan.pp > 1:
+            yield f"offload {plan.offload} cannot be combined with pp {plan.pp} in Megatron Core"
+
+
+def _low_precision_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """Products in 8 and 4 bits need widths and tokens of a certain multiple."""
+    multiple = _LOW_MULTIPLES.get(plan.precision)
+    if multiple is None:
+        return
+    for name, width, ways in _product_widths(model, plan):
+        if width % (ways * multiple):
+            shared = f" / {ways} GPUs" if ways > 1 else ""
+            yield f"precision {plan.precision}: {name} {width}{shared} is not a multiple of {multiple}"
+    tokens = _LOW_TOKENS if multiple == 16 and plan.precision is not Precision.NVFP4 else multiple
+    ways = plan.cp * (plan.tp if plan.sequence_parallel else 1)
+    if model.seq * plan.micro_batch % (ways * tokens):
+        yield (
+            f"precision {plan.precision}: seq {model.seq} x micro_batch {plan.micro_batch}"
+            f"{f' / {ways} GPUs' if ways > 1 else ''} is not a multiple of {tokens} tokens"
+        )
+
+
+def _product_widths(model: ModelShape, plan: Plan) -> Iterator[tuple[str, int, int]]:
+    """Yield name, width and the GPUs it is split over, of the products that run in low precision."""
+    yield "hidden", model.hidden, 1
+    yield "heads x head_dim", model.heads * model.head_dim, plan.tp
+    for name, width in _split_widths(model):
+        yield name, width, plan.tp
+    if model.experts:
+        etp = plan.etp or (plan.tp if plan.dp * plan.cp % plan.ep == 0 else 1)
+        yield "expert_ffn", model.expert_ffn, etp

@@ -45,3 +45,31 @@ def llama3_8b() -> ModelShape:
 def mixtral(llama3_8b: ModelShape) -> ModelShape:
     """Mixtral 8x7B (its public config.json)."""
     return replace(llama3_8b, name="mixtral", vocab=32000, seq=4096, experts=8, top_k=2, expert_ffn=14336)
+
+
+@pytest.fixture
+def deepseek_v3() -> ModelShape:
+    """DeepSeek-V3 (its public config.json)."""
+    return ModelShape(
+        name="deepseek-v3",
+        layers=61,
+        hidden=7168,
+        ffn=18432,
+        heads=128,
+        kv_heads=128,
+        head_dim=192,
+        vocab=129280,
+        seq=4096,
+        gated_mlp=True,
+        experts=256,
+        top_k=8,
+        shared_experts=1,
+        expert_ffn=2048,
+        tied_embeddings=False,
+        q_lora_rank=1536,
+        kv_lora_rank=512,
+        qk_rope_dim=64,
+        v_head_dim=128,
+        dense_layers=3,
+        mtp_layers=1,
+    )
