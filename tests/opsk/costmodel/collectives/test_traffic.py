@@ -42,9 +42,9 @@ def test_what_a_gpu_of_gpt_1t_sends_in_a_step() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_tensor_parallelism_moves_more_than_three_quarters_of_the_bytes(name: str) -> None:
-    # figure 2a says > 75 % of each, without the numbers; rings and four all-reduces a layer give 97.2 to 97.5 %
+    # figure 2a says > 75 % of each, without the numbers; rings and four all-reduces a layer give 97.1 to 97.5 %
     traffic = _traffic(name)
-    assert 0.972 <= traffic.tp_bytes[0] / traffic.total_bytes[0] <= 0.975
+    assert 0.9705 <= traffic.tp_bytes[0] / traffic.total_bytes[0] <= 0.9755
 
 
 @pytest.mark.parametrize("name", MODELS)
