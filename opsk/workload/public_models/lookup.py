@@ -21,8 +21,9 @@ _ORGANISATION = re.compile(r"^.*/|^meta[\s_-]+(?=llama)", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
 _SHAPE = frozenset(item.name for item in fields(ModelShape))
-_ABOUT = frozenset({"like", "aliases", "parameters", "active_parameters", "source", "rounded"})
-_NOT_INHERITED = ("like", "aliases", "parameters", "active_parameters", "source", "rounded")
+_ABOUT = frozenset(
+    {"like", "aliases", "parameters", "active_parameters", "active_counts_embedding", "source", "rounded"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class PublicModel:
         Its shape; ``seq`` is the length of the sequences that it was trained on, or the shortest of several stages.
     parameters, active_parameters
         Published counts; of all parameters, and of those that a token passes (``None`` where none is published).
+    active_counts_embedding
+        Whether ``active_parameters`` counts the embedding.
     source
         Where shape and counts were published.
     rounded
@@ -47,6 +50,7 @@ class PublicModel:
     parameters: int
     source: str
     active_parameters: int | None = None
+    active_counts_embedding: bool = True
     rounded: bool = False
     aliases: tuple[str, ...] = ()
 
@@ -112,7 +116,7 @@ def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
         if parent is None or unknown:
             wrong.append(f"{name}: unknown {', '.join(unknown) or table['like']}")
             continue
-        tables[name] = {key: value for key, value in parent.items() if key not in _NOT_INHERITED} | table
+        tables[name] = {key: value for key, value in parent.items() if key not in _ABOUT} | table
         try:
             models[name] = _model(name, tables[name])
         except (InputError, KeyError, TypeError) as error:
@@ -132,6 +136,7 @@ def _model(name: str, table: dict[str, Any]) -> PublicModel:
         parameters=table["parameters"],
         source=table["source"],
         active_parameters=table.get("active_parameters"),
+        active_counts_embedding=table.get("active_counts_embedding", True),
         rounded=table.get("rounded", False),
         aliases=tuple(table.get("aliases", ())),
     )
