@@ -138,6 +138,8 @@ class StatedPlan:
 
 _MAY_BE_ZERO = ("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank")
 _BASE_BITS = (4, 8, 16, 32)
+MAX_SIZE = 10**9
+"""No size of a plan comes near this; a larger one is a slip of the pen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +204,17 @@ class Plan:
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
         sizes = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
-        wrong = [f"{name} is {value}, must be at least 1" for name in sizes if (value := getattr(self, name)) < 1]
+        # "not at least" and not "less than": a value that is no number is neither
+        wrong = [f"{name} is {value}, must be at least 1" for name in sizes if not (value := getattr(self, name)) >= 1]
         wrong += [
-            f"{name} is {value}, must not be negative" for name in _MAY_BE_ZERO if (value := getattr(self, name)) < 0
+            f"{name} is {value}, must not be negative"
+            for name in _MAY_BE_ZERO
+            if not (value := getattr(self, name)) >= 0
+        ]
+        wrong += [
+            f"{name} is {value:.3g}, at most {MAX_SIZE:.0e}"
+            for name in (*sizes, *_MAY_BE_ZERO)
+            if (value := getattr(self, name)) > MAX_SIZE
         ]
         if not 0 <= self.frozen_fraction <= 1:
             wrong.append(f"frozen_fraction is {self.frozen_fraction}, must be between 0 and 1")

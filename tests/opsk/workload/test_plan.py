@@ -38,6 +38,17 @@ def test_every_size_below_one_is_named() -> None:
     assert len(caught.value.violations) == 8
 
 
+def test_absurd_sizes_and_what_is_no_number_are_named() -> None:
+    with pytest.raises(PlanInfeasibleError) as caught:
+        Plan(tp=10**12, dp=float("nan"), recompute_layers=-1, frozen_fraction=float("nan"), global_batch=8)  # type: ignore[arg-type]
+    assert caught.value.violations == (
+        "dp is nan, must be at least 1",
+        "recompute_layers is -1, must not be negative",
+        "tp is 1e+12, at most 1e+09",
+        "frozen_fraction is nan, must be between 0 and 1",
+    )
+
+
 @pytest.mark.parametrize("kind", [Sharding, Recompute])
 def test_words_of_a_plan_read_as_in_the_measured_runs(kind: type[Sharding | Recompute]) -> None:
     # sharding: none, zero1, zero2, zero3; recompute: none, selective, full
