@@ -23,7 +23,7 @@ import numpy as np
 
 from opsk.costmodel.collectives.algorithms import Algorithm
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.errors import InputError
 
 TREE_FRACTION = 0.92
@@ -146,10 +146,13 @@ def all_reduce_s(
     size_bytes: FloatColumn,
     calls: FloatColumn | float,
     algorithm: Algorithm = Algorithm.AUTO,
+    *,
+    in_network: BoolColumn | bool = False,
 ) -> FloatColumn:
     """Return the time of an all-reduce of ``size_bytes`` done in ``calls`` parts [s].
 
-    ``auto`` is the faster of ring and tree. Inside one domain that is the ring: NCCL's tree is a chain there.
+    ``auto`` is the fastest of ring, tree and, where the fabric's switches can reduce (``in_network``), SHARP. Inside
+    one domain that is the ring: NCCL's tree is a chain there.
 
     Raises
     ------
@@ -161,9 +164,13 @@ def all_reduce_s(
     if algorithm not in (Algorithm.AUTO, Algorithm.RING):
         raise InputError(f"{algorithm} is not among NCCL's all-reduces", hint="ask algorithms.collective_s")
     ring_s = 2.0 * all_gather_s(machine, group, size_bytes, calls)
-    if algorithm is Algorithm.RING or not np.any(group.across > 1):
+    if algorithm is Algorithm.RING or not (group.across > 1).any():
         return ring_s
-    return np.minimum(ring_s, tree_pace(machine, group).time_s(size_bytes, calls))
+    best_s = np.minimum(ring_s, tree_pace(machine, group).time_s(size_bytes, calls))
+    if in_network is not False:
+        sharp_s = sharp_pace(machine, group).time_s(size_bytes, calls)
+        best_s = np.where(in_network, np.minimum(best_s, sharp_s), best_s)
+    return best_s
 
 
 _PACES = {Algorithm.TREE: tree_pace, Algorithm.SHARP: sharp_pace, Algorithm.NVLS: nvls_pace}

@@ -84,13 +84,11 @@ def test_more_bytes_never_take_less_time(
     assert large >= small > 0
 
 
-@pytest.mark.parametrize(("collective", "algorithm"), PAIRS)
+@pytest.mark.parametrize(("collective", "algorithm"), [pair for pair in PAIRS if pair[1] is not Algorithm.NVLS])
 @given(ranks=DOUBLING_RANKS, size_bytes=st.floats(1.0, 1e12))
 def test_more_ranks_never_take_less_time(
     collective: Collective, algorithm: Algorithm, ranks: int, size_bytes: float
 ) -> None:
-    if algorithm is Algorithm.NVLS:
-        return  # (n + 1)/n falls with n: the next test
     few, many = collective_s(
         collective, ranks=np.array([ranks, 2.0 * ranks]), size_bytes=size_bytes, algorithm=algorithm, **LINK
     )

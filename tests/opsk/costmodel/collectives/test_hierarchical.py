@@ -141,6 +141,14 @@ def test_switches_that_reduce_halve_the_bytes_of_the_nics() -> None:
         assert all_reduce_s(slow, group, nothing, 1.0, Algorithm.SHARP)[0] == pytest.approx(1e-5)
 
 
+def test_auto_takes_the_switches_only_in_the_rows_that_have_them() -> None:
+    machine = _machine()
+    group = group_of(machine, stride=8.0, size=np.full(2, 64.0))
+    times = all_reduce_s(machine, group, SIZE, 1.0, in_network=np.array([False, True]))
+    ring, sharp = (_all_reduce(machine, 64, stride=8.0, algorithm=name) for name in (Algorithm.RING, Algorithm.SHARP))
+    np.testing.assert_allclose(times, [ring, sharp])
+
+
 def test_groups_of_one_axis_share_the_nics_of_their_node() -> None:
     # tp 8: eight groups of 16 run at once, each rank with its own NIC; with four NICs each rank has half of one
     gather = [
