@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from opsk.errors import InputError
 from opsk.workload.plan import (
+    Loss,
     Offload,
     Optimizer,
     Plan,
@@ -34,6 +35,7 @@ STATES = tuple(States)
 OPTIMIZERS = tuple(Optimizer)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
+LOSSES = tuple(Loss)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -44,8 +46,9 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "optimizer": OPTIMIZERS,
     "offload": OFFLOADS,
     "software": SOFTWARE,
+    "loss": LOSSES,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap")
+_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled")
 _RATIOS = ("frozen_fraction",)
 
 
@@ -80,6 +83,8 @@ class PlanTable:
     software: IntColumn
     overlap: BoolColumn
     tp_overlap: BoolColumn
+    compiled: BoolColumn
+    loss: IntColumn
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
     base_bits: IntColumn

@@ -99,6 +99,17 @@ class Offload(StrEnum):
     ACTIVATIONS = "activations"
 
 
+class Loss(StrEnum):
+    """How logits and cross entropy are computed."""
+
+    PLAIN = "plain"
+    """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
+    CHUNKED = "chunked"
+    """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
+    FUSED = "fused"
+    """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+
+
 class Software(StrEnum):
     """Which family of training software runs: what it fuses, how it buffers and what it overlaps differ."""
 
@@ -163,6 +174,11 @@ class Plan:
         Whether the software pipelines tensor-parallel communication with its products (user buffers, async TP).
     frozen_fraction
         Share of the parameters that have no gradient and no optimizer state [ratio].
+    compiled
+        Whether norms and activation functions are fused where the software's own modules are not (torch.compile,
+        Liger kernels).
+    loss
+        How logits and cross entropy are computed.
     lora_rank, base_bits
         Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
         weight: 16, 8, or 4 (QLoRA).
@@ -197,6 +213,8 @@ class Plan:
     software: Software = Software.MEGATRON_CORE
     overlap: bool = True
     tp_overlap: bool = False
+    compiled: bool = False
+    loss: Loss = Loss.PLAIN
     frozen_fraction: float = 0.0
     lora_rank: int = 0
     base_bits: int = 16
