@@ -17,9 +17,10 @@ from typing import Any
 from opsk.errors import ConfigError, InputError
 from opsk.workload.model import ModelShape
 
-_ORGANISATION = re.compile(r"^.*/|^meta[\s_-]+(?=llama)", re.IGNORECASE)
+_ORGANISATION = re.compile(r"^(.*/)?(meta[\s_-]+(?=llama))?", re.IGNORECASE | re.DOTALL)
 _VARIANT = re.compile(r"[\s_-]+(hf|base|instruct|it|chat|pretrain|pretrained|text)(?=$|[\s_-])", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[^a-z0-9.]+")
+_NEEDED = ("layers", "hidden", "ffn", "heads", "vocab", "seq", "parameters", "source")
 _SHAPE = frozenset(item.name for item in fields(ModelShape))
 _ABOUT = frozenset(
     {"like", "aliases", "parameters", "active_parameters", "active_counts_embedding", "source", "rounded"}
@@ -117,9 +118,13 @@ def read_catalogue(text: str, *, origin: str) -> dict[str, PublicModel]:
             wrong.append(f"{name}: unknown {', '.join(unknown) or table['like']}")
             continue
         tables[name] = {key: value for key, value in parent.items() if key not in _ABOUT} | table
+        missing = [key for key in _NEEDED if key not in tables[name]]
+        if missing:
+            wrong.append(f"{name}: {', '.join(missing)} is missing")
+            continue
         try:
             models[name] = _model(name, tables[name])
-        except (InputError, KeyError, TypeError) as error:
+        except (InputError, TypeError) as error:
             wrong.append(f"{name}: {error}")
     if wrong:
         raise ConfigError(f"{origin}: {'; '.join(wrong)}")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +57,18 @@ def test_active_parameters_agree_with_the_published_count(name: str):
     if not model.active_counts_embedding:
         active -= model.shape.vocab * model.shape.hidden
     assert active == pytest.approx(model.active_parameters, rel=0.025)
+
+
+@pytest.mark.shared
+def test_parameters_agree_with_those_that_llm_foundry_prints(shared: Path):
+    # its benchmark table prints billions with four decimals; GPT style, a trained position for each of seq tokens
+    with (shared / "data" / "measured-runs.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["id"].startswith("lfa-")]
+    assert len(rows) > 100
+    for row in rows:
+        shape = {"layers": int(row["layers"]), "hidden": int(row["hidden"]), "heads": int(row["heads"])}
+        model = gpt(**shape, vocab=int(row["vocab"]), seq=int(row["seq_len"]))
+        assert total_parameters(model) / 1e9 == pytest.approx(float(row["params_b"]), abs=5.1e-5), row["id"]
 
 
 def test_multi_token_prediction_of_deepseek_v3_adds_its_own_layer():
