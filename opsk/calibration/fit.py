@@ -9,7 +9,7 @@ software on one machine does not drown a small one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,10 +18,11 @@ from opsk.calibration.least_squares import RobustProblem
 from opsk.calibration.parameters import MEMBERED, ParameterSpace, Prior, groups
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import PreparedRows
-from opsk.costmodel.table import SOFTWARE, BoolColumn, FloatColumn, PlanTable
+from opsk.costmodel.table import BoolColumn, FloatColumn, PlanTable
+from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan
+from opsk.workload.plan import Plan, Software
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation of a normal distribution to its standard deviation."""
@@ -30,8 +31,12 @@ MIN_NOISE, MAX_NOISE = 0.02, 0.3
 IDENTIFIED = 0.7
 """A parameter is identified when the runs cut its standard error below this share of the prior's width."""
 _ROUNDS = 2
+_FIRST_NOISE = 0.1
 _DIFFERENCE = 1e-2
 """Distance over which slopes are taken: a hundredth of the scale of a logit, a logarithm, or an overlap."""
+
+Noise = Mapping[bool, float]
+"""Standard deviation of ln(predicted / measured) of one run, of those with every input stated and of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +67,16 @@ class FitSettings:
         A run of a source with n runs weighs n^-p: 0 counts every run the same, 1 every source.
     least_source
         A source with fewer runs counts as one with so many: a single run shows nothing about a parameter.
-    assumed_weight
-        Weight of a run some of whose inputs were assumed.
+    most_assumed
+        A run with more assumed inputs of its time is left out: it would show how good the assumptions are.
     priors
         Priors that differ from the usual ones, see `ParameterSpace.over`.
     """
 
     source_exponent: float = 0.5
     least_source: int = 8
-    assumed_weight: float = 0.5
-    priors: dict[str, Prior] = field(default_factory=dict)
+    most_assumed: int = 5
+    priors: Mapping[str, Prior] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +95,8 @@ class FittedParameter:
 class Fit:
     """The result of a fit.
 
-    ``log_errors`` are ln(predicted / measured), in the order of the runs; ``noise_log_sigma`` is their robust standard
-    deviation.
+    ``log_errors`` are ln(predicted / measured), in the order of the runs; ``weights`` what each counted, 0 where it was
+    left out; ``stated_log_sigma`` and ``assumed_log_sigma`` the robust standard deviations of the errors.
     """
 
     efficiency: Efficiency
@@ -99,7 +104,9 @@ class Fit:
     vector: FloatColumn
     parameters: tuple[FittedParameter, ...]
     log_errors: FloatColumn
-    noise_log_sigma: float
+    weights: FloatColumn
+    stated_log_sigma: float
+    assumed_log_sigma: float
     steps: int
 
 
@@ -108,6 +115,7 @@ class TimedRuns:
 
     def __init__(self, runs: Sequence[TimedRun]) -> None:
         self.runs = tuple(runs)
+        self.is_stated = np.array([run.is_stated for run in runs])
         self.measured_log_s = np.log([run.step_s for run in runs])
         self.architectures = np.array([run.cluster.node.gpu.architecture for run in runs], dtype=object)
         self.families = np.array([run.plan.software.value for run in runs], dtype=object)
@@ -120,10 +128,12 @@ class TimedRuns:
         found: FloatColumn = np.log(step_s) - self.measured_log_s
         return found
 
-    def space(self, priors: dict[str, Prior] | None = None, base: Efficiency | None = None) -> ParameterSpace:
-        """Return the parameters that these runs can say something about."""
-        software = [SOFTWARE[index] for index in np.unique(self._rows.plans.software)]
-        return ParameterSpace.over(set(self.architectures), software, priors=priors, base=base)
+    def space(
+        self, used: BoolColumn, priors: Mapping[str, Prior] | None = None, base: Efficiency | None = None
+    ) -> ParameterSpace:
+        """Return the parameters that the runs which are used can say something about."""
+        software = [Software(family) for family in set(self.families[used])]
+        return ParameterSpace.over(set(self.architectures[used]), software, priors=priors, base=base)
 
     def members(self, space: ParameterSpace) -> list[BoolColumn]:
         """Return for every parameter which runs it acts on."""
@@ -135,16 +145,18 @@ class TimedRuns:
         ]
 
     def weights(self, settings: FitSettings) -> FloatColumn:
-        """Return the weight of every run, 1 on average."""
-        size = Counter(run.source for run in self.runs)
+        """Return the weight of every run, 1 on average over those that are used and 0 for the others."""
+        used = np.array([run.assumed_inputs <= settings.most_assumed for run in self.runs])
+        size = Counter(run.source for run, is_used in zip(self.runs, used, strict=True) if is_used)
         found = np.array(
-            [
-                max(size[run.source], settings.least_source) ** -settings.source_exponent
-                * (1.0 if run.is_stated else settings.assumed_weight)
-                for run in self.runs
-            ]
+            [max(size[run.source], settings.least_source) ** -settings.source_exponent for run in self.runs]
         )
-        weights: FloatColumn = found / found.mean()
+        if not used.any():
+            raise InputError(
+                f"no run to fit to: each of {len(self.runs)} has more than {settings.most_assumed} assumed inputs",
+                hint="state more of the runs: model, plan, GPUs, network",
+            )
+        weights: FloatColumn = np.where(used, found / found[used].mean(), 0.0)
         return weights
 
 
@@ -170,22 +182,25 @@ def fit_time(
     """
     chosen = settings or FitSettings()
     timed = TimedRuns(tuple(runs))
-    space = timed.space(chosen.priors, base)
-    problem = _Problem(timed, space, timed.weights(chosen))
+    weights = timed.weights(chosen)
+    space = timed.space(weights > 0, chosen.priors, base)
+    problem = _Problem(timed, space, weights)
     vector = space.centre() if start is None else space.vector_of(start)
-    noise, steps = 0.1, 0
+    noise, steps = {True: _FIRST_NOISE, False: _FIRST_NOISE}, 0
     for _ in range(_ROUNDS):
         vector, count = problem.robust(noise).solve(vector)
         steps += count
         errors = problem.errors(vector)
-        noise = _robust_sigma(errors, problem.weights)
+        noise = {kind: _robust_sigma(errors, problem.weights * (timed.is_stated == kind)) for kind in (True, False)}
     return Fit(
         efficiency=space.efficiency(vector),
         space=space,
         vector=vector,
         parameters=problem.described(vector, noise),
         log_errors=errors,
-        noise_log_sigma=noise,
+        stated_log_sigma=noise[True],
+        assumed_log_sigma=noise[False],
+        weights=problem.weights,
         steps=steps,
     )
 
@@ -203,18 +218,23 @@ class _Problem:
     def errors(self, vector: FloatColumn) -> FloatColumn:
         return self.timed.log_errors(self.space.efficiency(vector))
 
-    def robust(self, noise: float) -> RobustProblem:
+    def robust(self, sigma: Noise) -> RobustProblem:
         """Return the problem for a noise of single runs."""
+        noise = self.noise(sigma)
         low, high = self.space.bounds()
         return RobustProblem(
             residuals=lambda vector: self.errors(vector) / noise,
-            slopes=lambda vector, residuals: self.sensitivity(vector, residuals * noise) / noise,
+            slopes=lambda vector, residuals: self.sensitivity(vector, residuals * noise) / noise[:, None],
             weights=self.weights,
             prior=self.prior,
             offset=self.prior_offset,
             low=low,
             high=high,
         )
+
+    def noise(self, sigma: Noise) -> FloatColumn:
+        """Return the standard deviation of every run's ln(predicted / measured)."""
+        return np.where(self.timed.is_stated, sigma[True], sigma[False])
 
     def sensitivity(self, vector: FloatColumn, errors: FloatColumn) -> FloatColumn:
         """Return the change of every run's ln(predicted) with every parameter, shape (runs, parameters)."""
@@ -228,11 +248,12 @@ class _Problem:
                 slopes[:, index] = np.where(self.members[index], change / step[index], 0.0)
         return slopes
 
-    def described(self, vector: FloatColumn, noise: float) -> tuple[FittedParameter, ...]:
+    def described(self, vector: FloatColumn, sigma: Noise) -> tuple[FittedParameter, ...]:
         """Return what the fit knows of every parameter; errors from the curvature at the optimum (Laplace)."""
         errors = self.errors(vector)
         slopes = self.sensitivity(vector, errors)
-        curvature = self.robust(noise).curvature(errors / noise, slopes / noise)
+        noise = self.noise(sigma)
+        curvature = self.robust(sigma).curvature(errors / noise, slopes / noise[:, None])
         after = np.sqrt(np.diag(np.linalg.inv(curvature)))
         before = np.sqrt(np.diag(np.linalg.inv(self.prior.T @ self.prior)))
         values, scales = self.space.values(vector), self.space.slopes(vector)
@@ -243,7 +264,7 @@ class _Problem:
                 prior=item.prior.centre,
                 standard_error=float(after[index] * scales[index]),
                 is_identified=bool(after[index] < IDENTIFIED * before[index]),
-                runs=int(np.count_nonzero(slopes[:, index])),
+                runs=int(np.count_nonzero(slopes[self.weights > 0, index])),
             )
             for index, item in enumerate(self.space.parameters)
         )
@@ -253,5 +274,7 @@ def _robust_sigma(errors: FloatColumn, weights: FloatColumn) -> float:
     """Return the standard deviation that the weighed median of absolute errors implies."""
     order = np.argsort(np.abs(errors))
     total = np.cumsum(weights[order])
+    if not total[-1] > 0:
+        return _FIRST_NOISE
     median = float(np.abs(errors)[order][np.searchsorted(total, total[-1] / 2)])
     return float(np.clip(MAD_TO_SIGMA * median, MIN_NOISE, MAX_NOISE))
