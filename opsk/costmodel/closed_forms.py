@@ -1,8 +1,8 @@
 """Which numbers can be had without a cluster model? The closed forms that the field knows, each with its source.
 
-They are for GPT shapes only (two-matrix MLP of 4 h, all heads with their own keys, tied head), and for links without
-latency. The general model reproduces them; the tests hold the two against each other. Scaling laws are in
-`opsk.costmodel.scaling_laws`.
+They are for GPT shapes only (two-matrix MLP of 4 h, all heads with their own keys, tied head). The general model
+reproduces them; the tests hold the two against each other. Scaling laws are in `opsk.costmodel.scaling_laws`, equations
+of collectives in `opsk.costmodel.collectives`.
 """
 
 from __future__ import annotations
@@ -123,36 +123,3 @@ def layer_activation_bytes_full(*, seq: int, micro_batch: int, hidden: int) -> f
 def interleaving_factor(*, pp: int, vpp: int) -> float:
     """Return by how much interleaving raises the activations of the first stage: 1 + (p - 1)/(p v); 1 for v = 1."""
     return 1 + (pp - 1) / (pp * vpp) if vpp > 1 else 1.0
-
-
-def hierarchical_all_gather_s(
-    *, size_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
-) -> float:
-    """Return (y - 1) D / (x y C_S) + (x - 1) D / (x C_F) [s]; reduce-scatter takes the same, all-reduce twice that.
-
-    D is the whole array, x GPUs in each of y HB domains. Source: rail-only paper (arXiv 2307.12169), equation 1. The
-    text at hand is garbled there; this is the form that its words give.
-    """
-    between = (across - 1) * size_bytes / (inside * across * nic_bytes_per_s)
-    return between + (inside - 1) * size_bytes / (inside * hb_bytes_per_s)
-
-
-def rail_optimized_all_to_all_s(
-    *, pair_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
-) -> float:
-    """Return max((x - 1) D / C_F, x (y - 1) D / C_S) [s], D being what each pair of GPUs exchanges.
-
-    Source: rail-only paper, equation 2.
-    """
-    return max((inside - 1) * pair_bytes / hb_bytes_per_s, inside * (across - 1) * pair_bytes / nic_bytes_per_s)
-
-
-def rail_only_all_to_all_s(
-    *, pair_bytes: float, inside: int, across: int, hb_bytes_per_s: float, nic_bytes_per_s: float
-) -> float:
-    """Return y (x - 1) D / C_F + x (y - 1) D / C_S [s]: within the rail, then on inside the HB domain.
-
-    Source: rail-only paper, equation 3.
-    """
-    forwarded = across * (inside - 1) * pair_bytes / hb_bytes_per_s
-    return forwarded + inside * (across - 1) * pair_bytes / nic_bytes_per_s
