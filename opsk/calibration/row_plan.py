@@ -17,6 +17,8 @@ from opsk.calibration.notes import Notes
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
+    is_compiled,
+    loss_of,
     offload_of,
     optimizer_of,
     recompute_of,
@@ -150,13 +152,15 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
     if global_batch is None and notes.batch_tokens:
         global_batch = max(round(notes.batch_tokens / model.seq), 1)
     cp = cells.size("cp")
-    recompute = recompute_of(cells)
+    recompute = recompute_of(cells, notes)
     fixed = {
         "sharding": sharding,
         "precision": precision,
         "states": _states(cells, notes, software, precision),
         "optimizer": optimizer_of(notes),
         "offload": offload_of(notes),
+        "loss": loss_of(notes),
+        "compiled": is_compiled(notes),
         "software": software.family,
         "shard_gpus": numbers.get("shard_gpus", 0),
         "lora_rank": numbers.get("lora_rank", 16 if notes.says("lora ", "qlora") and not notes.says("q_lora") else 0),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from opsk.calibration.cells import Cells
 from opsk.calibration.notes import Notes
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.plan import Offload, Optimizer, Recompute, Sharding, Software, States
+from opsk.workload.plan import Loss, Offload, Optimizer, Recompute, Sharding, Software, States
 
 FUSED_ATTENTION_SINCE = 2023
 """Training runs published from this year on use fused attention: FlashAttention is of May 2022 (arXiv 2205.14135)."""
@@ -148,6 +148,20 @@ def optimizer_of(notes: Notes) -> Optimizer:
     return next((kind for word, kind in named.items() if notes.says(word)), Optimizer.ADAM)
 
 
+def loss_of(notes: Notes) -> Loss:
+    """Return how logits and cross entropy are computed."""
+    if notes.says("liger", "cut cross entropy", "fused linear cross entropy"):
+        return Loss.FUSED
+    return Loss.CHUNKED if notes.says("chunked cross entropy", "chunked loss") else Loss.PLAIN
+
+
+def is_compiled(notes: Notes) -> bool:
+    """Return whether norms and activation functions are fused beside what the software's own modules are."""
+    return notes.says("compile", "nvfuser", "liger", "fused kernels") and not notes.says(
+        "no compile", "without compile"
+    )
+
+
 def offload_of(notes: Notes) -> Offload:
     """Return what is kept in host memory."""
     if notes.says("activation offloading", "activation cpu offload true", "activations offloaded"):
@@ -178,10 +192,12 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     return Sharding(cells.assume("plan.sharding", chosen.value, why))
 
 
-def recompute_of(cells: Cells) -> Recompute | None:
-    """Return what is recomputed, where the row says it."""
+def recompute_of(cells: Cells, notes: Notes) -> Recompute | None:
+    """Return what is recomputed, where the row or its notes say it."""
     stated = cells.text("recompute").lower()
     if not stated:
+        if notes.says("gradient checkpointing", "activation checkpointing", "full recompute"):
+            return Recompute(cells.assume("plan.recompute", Recompute.FULL.value, "the notes speak of checkpointing"))
         return None
     if stated in set(Recompute):
         return Recompute(stated)

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsk.calibration.cells import Cells
+from opsk.calibration.cells import MAX_TEXT, Cells
 from opsk.calibration.notes import read_notes
 from opsk.calibration.row_cluster import gpu_of
 from opsk.calibration.row_model import model_of
 from opsk.calibration.row_plan import plan_of
 from opsk.calibration.row_software import attention_is_fused, software_of
+from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.rules import violations
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
@@ -30,6 +31,8 @@ MAX_TABLE_BYTES = 64 << 20
 """Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
 KNOWN_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
 """A table without any of these is none of runs."""
+UNKNOWN_BATCH = "plan.global_batch"
+CUMULATIVE = "cumulative step"
 UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
 """Words in the notes with which a time is not compared."""
 
@@ -106,8 +109,23 @@ class Run:
 
     @property
     def is_time_scored(self) -> bool:
-        """Whether the row's time is one to compare with: no contradiction, no model so small that launches take it."""
-        return not (self.is_toy or self.measured.is_oom or self.tags.intersection(UNUSABLE))
+        """Whether the row's time is one to compare with.
+
+        It is not where the source contradicts itself, where the model is so small that launches take the time, and
+        where seconds are printed for a step whose batch nobody knows.
+        """
+        lacks_batch = self.measured.step_s is not None and any(entry.field == UNKNOWN_BATCH for entry in self.assumed)
+        return not (self.is_toy or lacks_batch or self.tags.intersection(UNUSABLE))
+
+    @property
+    def is_memory_unusable(self) -> bool:
+        """Whether the row's memory is none to compare with: a contradiction, or the memory at which a run died."""
+        return bool(self.tags.intersection(UNUSABLE))
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the model."""
+        return total_parameters(self.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +182,11 @@ def parse_runs(text: str, *, origin: str = "the table") -> Runs:
             )
         runs: list[Run] = []
         unpredictable: list[UnpredictableRun] = []
+        so_far: dict[str, str] = {}
         for columns_of_row in reader:
             if not any(columns_of_row.values()):
                 continue
-            row = _row(columns_of_row, reader.line_num)
+            row = _row(columns_of_row, reader.line_num, so_far)
             if isinstance(row, Run):
                 runs.append(row)
             else:
@@ -177,12 +196,14 @@ def parse_runs(text: str, *, origin: str = "the table") -> Runs:
     return Runs(runs=tuple(runs), unpredictable=tuple(unpredictable))
 
 
-def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run | UnpredictableRun:
+def _row(
+    columns: Mapping[str | None, str | list[str] | None], line: int, so_far: dict[str, str]
+) -> Run | UnpredictableRun:
     """Return one row, or why it cannot be predicted."""
     cells = Cells({key.strip(): value for key, value in columns.items() if key and isinstance(value, str)})
     name = cells.text("id") or f"line {line}"
     try:
-        run = _run(cells, name, line)
+        run = _run(cells, name, line, _settings(cells, so_far))
     except OpskError as error:
         cells.wrong.append(error.message)
         run = None
@@ -191,9 +212,18 @@ def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run
     return run
 
 
-def _run(cells: Cells, name: str, line: int) -> Run | None:
+def _settings(cells: Cells, so_far: dict[str, str]) -> str:
+    """Return the notes of a row; "cumulative step" says that those of the source's rows before hold as well."""
+    notes, source = cells.text("notes"), cells.text("source")
+    if CUMULATIVE not in notes.lower():
+        return notes
+    so_far[source] = f"{so_far[source]}; {notes}"[-MAX_TEXT:] if source in so_far else notes
+    return so_far[source]
+
+
+def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
     """Return a row that can be predicted; ``None`` where something is wrong, which is noted."""
-    notes = read_notes(cells.text("notes"))
+    notes = read_notes(settings)
     gpu = gpu_of(cells)
     if gpu is None:
         return None
