@@ -1,32 +1,112 @@
-"""How much energy do the GPUs of one step take? First order: idle power always, the rest while they work.
+"""How much energy do a step, a token and a whole run take: GPUs by what they do, hosts, network, and the building?
 
-Energy = step time x GPUs x (idle + busy share x (board limit - idle)). Hosts, switches, storage and cooling are left
-out.
+Energy is time times power, E = t x P (as Yin et al. 2023 have it). The GPU's power is that of its states
+(`opsk.costmodel.power`) weighed with their time in the step. Left out: storage, login and management nodes, the energy
+of failed and repeated steps, and that communication which hides beside computation adds to its power (the board's limit
+caps both).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import EnergyTable, Range, TimeTable
+from opsk.costmodel.table import EnergyTable, FloatColumn, Range, TimeTable
 
-IDLE_FRACTION = 0.2
-"""Power of an idle GPU in a job over its limit: A100 SXM 60 to 90 of 400 W, H100 SXM 110 to 140 of 700 W."""
-BUSY = ("compute", "recompute", "optimizer")
-"""Parts of the step in which the GPU computes; while it waits or communicates it is taken as idle."""
+POWER_LOG_SIGMA = 0.14
+"""Standard deviation of ln(measured / predicted power): the mean absolute error of 11.4 % of a node power model fitted
+to H100 nodes (Newkirk et al. 2025, arXiv 2506.14551), times sqrt(pi / 2); that of this model is not measured yet."""
+CONFIDENCE_SIGMAS = 1.645
+"""A range holds 90 % of a normal distribution."""
+JOULES_PER_KWH = 3.6e6
+
+_COMMUNICATION = ("tp", "cp", "ep", "pp", "dp")
 
 
-def step_energy(model: ShapeColumns, shares: Shares, time: TimeTable, machine: Machine) -> EnergyTable:
-    """Return the energy of one step of all GPUs, per step and per token [J], and the mean power of one GPU [W]."""
-    idle_w, limit_w = IDLE_FRACTION * machine.tdp_w, machine.tdp_w
-    busy = sum(time.components[name] for name in BUSY) / time.step_s.expected
-    gpu_w = idle_w + busy * (limit_w - idle_w)
-    job_w = gpu_w * shares.gpus
+def step_energy(
+    model: ShapeColumns, shares: Shares, time: TimeTable, machine: Machine, *, pue: float = 1.0
+) -> EnergyTable:
+    """Return the energy of one step and of one token, and the power of a GPU, its host share, and the job.
+
+    Matrix products are taken to need their FLOP at the rate that large ones reach; the rest of the computing time is
+    bound by memory. The range combines those of the step time and of the power, as independent errors.
+
+    Parameters
+    ----------
+    pue
+        Power usage effectiveness: power of the building over that of what computes [ratio, 1 or more].
+    """
+    parts, gpus, state = time.components, shares.gpus, STATE_FRACTIONS
+    computing_s = parts["compute"] + parts["recompute"]
+    dense_s = np.minimum(time.hardware_flop / (gpus * machine.matmul_flop_per_s), computing_s)
+    communicating_s = sum(parts[name] for name in _COMMUNICATION)
+    limit_w, expected_s = machine.tdp_w * gpus, time.step_s.expected
+    components = {
+        "computing": state.computing * limit_w * dense_s,
+        "memory_bound": state.memory_bound * limit_w * (computing_s - dense_s + parts["optimizer"]),
+        "communicating": state.communicating * limit_w * communicating_s,
+        "waiting": state.waiting * limit_w * (parts["bubble"] + parts["straggler"]),
+        "idle": state.idle * limit_w * parts["overhead"],
+    }
+    gpu_j = sum(components.values())
+    components["host"] = machine.host_w * gpus * expected_s
+    components["network"] = machine.network_w * gpus * expected_s
+    equipment_j = gpu_j + components["host"] + components["network"]
+    components["facility"] = (pue - 1.0) * equipment_j
+    job_j = pue * equipment_j
+    step_j = _range(job_j, time.step_s)
     tokens = model.seq * shares.global_batch
-    step_j = Range(low=job_w * time.step_s.low, expected=job_w * time.step_s.expected, high=job_w * time.step_s.high)
     return EnergyTable(
         step_j=step_j,
-        j_per_token=Range(low=step_j.low / tokens, expected=step_j.expected / tokens, high=step_j.high / tokens),
-        gpu_w=gpu_w,
+        j_per_token=Range(low=step_j.low / tokens, expected=job_j / tokens, high=step_j.high / tokens),
+        gpu_w=gpu_j / (gpus * expected_s),
+        host_w=machine.host_w,
+        network_w=machine.network_w,
+        job_w=job_j / expected_s,
+        components=components,
     )
+
+
+def _range(expected_j: FloatColumn, step_s: Range) -> Range:
+    """Return the range of an energy whose time and power err independently of each other."""
+    time_log = np.log(step_s.high / step_s.expected)
+    factor = np.exp(np.hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
+    return Range(low=expected_j / factor, expected=expected_j, high=expected_j * factor)
+
+
+def at_pue(energy: EnergyTable, pue: float) -> EnergyTable:
+    """Return an energy that was computed for a building without losses (PUE 1) for one with another PUE.
+
+    Source: PUE is the energy of the whole facility over that of its computing equipment (ISO/IEC 30134-2).
+    """
+    equipment_j = energy.step_j.expected
+    return replace(
+        energy,
+        step_j=scaled(energy.step_j, pue),
+        j_per_token=scaled(energy.j_per_token, pue),
+        job_w=pue * energy.job_w,
+        components={**energy.components, "facility": (pue - 1.0) * equipment_j},
+    )
+
+
+def run_energy(energy: EnergyTable, steps: float) -> Range:
+    """Return the energy of a run of so many steps [J]; a number of tokens is `steps_of` so many.
+
+    1,000 steps of 3.6 MJ are 3.6 GJ, 1,000 kWh.
+    """
+    return scaled(energy.step_j, steps)
+
+
+def steps_of(tokens: float, *, seq: int, global_batch: int) -> float:
+    """Return the steps that a number of tokens needs, the last one perhaps in part."""
+    return tokens / (seq * global_batch)
+
+
+def scaled(values: Range, factor: float) -> Range:
+    """Return a range times a number."""
+    return Range(low=factor * values.low, expected=factor * values.expected, high=factor * values.high)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency
+from opsk.costmodel.power import host_w, network_w
 from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, GpuSpec
@@ -28,6 +29,7 @@ class Machine:
 
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``plain_flop_per_s``
     are the reached rates of large projections, of fused attention, and of products that stay in 16 bits.
+    ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
     ``capacity_bytes`` is what processes can be given of the GPU's memory.
     """
 
@@ -47,6 +49,8 @@ class Machine:
     nics: FloatColumn
     pcie_bytes_per_s: FloatColumn
     tdp_w: FloatColumn
+    host_w: FloatColumn
+    network_w: FloatColumn
     capacity_bytes: FloatColumn
 
 
@@ -100,7 +104,7 @@ _NUMBERS = (
         "hb_hop_s",
         "nic_hop_s",
     ),
-    *("node_gpus", "nics", "pcie_bytes_per_s", "tdp_w", "capacity_bytes"),
+    *("node_gpus", "nics", "pcie_bytes_per_s", "tdp_w", "host_w", "network_w", "capacity_bytes"),
 )
 
 
@@ -138,6 +142,8 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
         float(node.nics),
         gpu.pcie_bytes_per_s,
         gpu.tdp_w,
+        host_w(node),
+        network_w(cluster),
         float(gpu.capacity_bytes),
     ]
 

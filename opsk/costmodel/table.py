@@ -181,14 +181,21 @@ class TimeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyTable:
-    """Energy of the GPUs of a plan, one entry a plan: ``step_j`` and ``j_per_token`` of all GPUs together [J].
+    """Energy of all that a plan's job uses, one entry a plan: ``step_j`` of a step and ``j_per_token`` [J].
 
-    ``gpu_w`` is the mean power of one GPU [W].
+    ``gpu_w`` is the mean power of one GPU, ``host_w`` and ``network_w`` that of its share of host and network, of shape
+    () where all plans have one machine; ``job_w`` is that of the whole job [W]. ``components`` [J] keys:
+    ``computing``, ``memory_bound``, ``communicating``, ``waiting``, ``idle`` (states of the GPUs), ``host``,
+    ``network``, ``facility`` (what the building takes beyond its equipment); they add up to ``step_j.expected``.
     """
 
     step_j: Range
     j_per_token: Range
     gpu_w: FloatColumn
+    host_w: FloatColumn
+    network_w: FloatColumn
+    job_w: FloatColumn
+    components: Mapping[str, FloatColumn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
