@@ -12,7 +12,6 @@ import numpy as np
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
-    Group,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
@@ -23,6 +22,7 @@ from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
+from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import SOFTWARE, FloatColumn
@@ -88,7 +88,7 @@ def _tensor_parallel(
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp)
     total = passes * all_reduce_s(machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0)
-    return _hidden(total, software.tp_overlap * (times.forward + times.backward))
+    return _hidden(total, software.tp_overlap * times.average.total)
 
 
 def _context_parallel(
@@ -116,7 +116,7 @@ def _expert_parallel(
     group = group_of(machine, stride=shares.etp, size=shares.ep)
     share = model.moe_layers / model.layers
     one_pass = all_to_all_s(machine, group, 2.0 * volumes.expert_parallel_bytes(model, shares), 2.0)
-    return _hidden(share * passes * one_pass, share * software.ep_overlap * (times.forward + times.backward))
+    return _hidden(share * passes * one_pass, share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:
@@ -126,9 +126,13 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
     """
     if np.all(shares.pp == 1):
         return _nothing(shares)
-    calls = np.where(shares.pp > 1, 2.0 * shares.vpp, 0.0)
-    stride = shares.tp * shares.cp * shares.dp
-    total = point_to_point_s(machine, stride=stride, size_bytes=volumes.pipeline_bytes(model, shares), calls=calls)
+    total = point_to_point_s(
+        machine,
+        stride=shares.tp * shares.cp * shares.dp,
+        size_bytes=volumes.pipeline_bytes(model, shares),
+        calls=messages_per_micro_batch(shares),
+        ranks=shares.pp,
+    )
     return Traffic(total=total, exposed=total * (1.0 - software.pp_overlap))
 
 
@@ -187,18 +191,21 @@ class _Replicas:
         whole = group_of(machine, stride=self.stride, size=self.all)
         reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
         if not np.any(shares.shards_weights) and np.all(self.group == self.all):
-            per_element = np.where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
-            return all_gather_s(machine, whole, parameters * per_element, 2.0)
+            if np.all(shares.shards_optimizer):
+                return all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
+            apart = all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
+            return np.where(shares.shards_optimizer, apart, all_reduce_s(machine, whole, parameters * reduced, 1.0))
         sharded = group_of(machine, stride=self.stride, size=self.group)
         is_partial = self.group < self.all
         tensors = np.where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
         gathered = all_gather_s(
             machine, sharded, parameters * (2.0 * weight_bytes + reduced), GATHERS * tensors * layers
         )
-        rest = Group(inside=np.maximum(whole.inside / sharded.inside, 1.0), across=whole.across / sharded.across)
+        rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group)
         again = all_reduce_s(machine, rest, parameters * reduced / self.group, layers) * is_partial
-        once = np.where(shares.shards_optimizer & ~is_partial, reduced + weight_bytes, 2.0 * reduced)
-        kept = all_gather_s(machine, whole, parameters * once, 2.0)
+        apart = all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
+        whole_s = all_reduce_s(machine, whole, parameters * reduced, 1.0)
+        kept = np.where(shares.shards_optimizer & ~is_partial, apart, whole_s)
         own = all_gather_s(machine, sharded, parameters * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
         return np.where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
 

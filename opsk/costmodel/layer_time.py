@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.efficiency import SoftwareColumns
+from opsk.costmodel.flops import token_flop
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
@@ -29,27 +29,60 @@ CAUSAL_SHARE = 0.5
 """Fused attention skips the masked half of the scores."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
 """Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
+ALIGNED_ELEMENTS = 8.0
+"""Tensor cores take rows of 16 bytes (NVIDIA, Matrix Multiplication Background, section 3): heads of 8 elements."""
+UNALIGNED_FACTOR = 8.0
+"""How much slower unfused attention runs with heads that are no multiple of that: BLOOM's trials of head counts, whose
+steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
 PERMUTED_PASSES = 6.0
 """Reads and writes of a dispatched token's vector: permute, unpermute and weighted sum, each way."""
+
+_NOTHING = np.zeros(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Seconds of one micro-batch through some operations: ``forward``, gradients ``by_input`` and ``by_weight``."""
+
+    forward: FloatColumn
+    by_input: FloatColumn
+    by_weight: FloatColumn
+
+    @property
+    def total(self) -> FloatColumn:
+        """Forward and backward."""
+        return self.forward + self.by_input + self.by_weight
+
+    def __add__(self, other: Passes) -> Passes:
+        """Return both, one after the other."""
+        return Passes(
+            forward=self.forward + other.forward,
+            by_input=self.by_input + other.by_input,
+            by_weight=self.by_weight + other.by_weight,
+        )
+
+    def times(self, count: FloatColumn) -> Passes:
+        """Return ``count`` of them."""
+        return Passes(forward=self.forward * count, by_input=self.by_input * count, by_weight=self.by_weight * count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTime:
     """Seconds for one micro-batch, one entry a plan.
 
-    ``forward``, ``backward`` and ``again`` (what recomputation repeats) of one layer, averaged over dense and MoE
-    layers; ``attention`` is the part of ``forward`` beside which context-parallel messages can hide; ``head`` is
-    forward and backward of head and loss, ``embedding`` of the embedding. ``weight_gradient`` is the part of
-    ``backward`` that zero-bubble schedules move.
+    ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
+    ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
+    messages can hide, and what selective recomputation repeats; ``head`` is forward and backward of head and loss,
+    ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
     """
 
-    forward: FloatColumn
-    backward: FloatColumn
-    weight_gradient: FloatColumn
-    again: FloatColumn
+    plain: Passes
+    sparse: Passes
+    average: Passes
     attention: FloatColumn
     head: FloatColumn
     embedding: FloatColumn
+    mtp: FloatColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,57 +94,97 @@ class _Products:
     weights: FloatColumn
 
 
-def layer_time(
-    model: ShapeColumns, shares: Shares, parameters: ParameterCount, machine: Machine, software: SoftwareColumns
-) -> LayerTime:
-    """Return how long one layer and the ends of the model take for one micro-batch [s]."""
-    projections = _projections(model, shares, machine)
-    experts = _experts(model, shares, machine, software) if model.has_experts else (0.0, 0.0, 0.0)
+def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> LayerTime:
+    """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, shares, machine)
-    elementwise = _elementwise(model, shares, machine, software)
-    gaps = software.kernel_gap_s
-    forward = projections[0] + experts[0] + attention[0] + elementwise[0] + FORWARD_KERNELS * gaps
-    weight_gradient = projections[2] + experts[2]
-    backward = projections[1] + experts[1] + weight_gradient + attention[1] + elementwise[1] + BACKWARD_KERNELS * gaps
-    again = np.where(shares.full_recompute, forward, np.where(shares.selective_recompute, attention[0], 0.0))
+    common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
+    common = _with_encoder(model, common + attention)
+    plain = sparse = average = common + _mlp(model, shares, machine, software, shares.ffn_width)
+    if model.has_experts:
+        sparse = common + _mlp(model, shares, machine, software, shares.shared_width)
+        sparse = sparse + _experts(model, shares, machine, software)
+        share = model.moe_layers / model.layers
+        average = plain.times(1.0 - share) + sparse.times(share)
+    head = _head(model, shares, machine, software)
+    mtp = np.zeros(())
+    if model.has_mtp:
+        last = np.where(model.is_moe > 0, sparse.total, plain.total)
+        projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
+        mtp = model.mtp_layers * (last + projection + head)
+    embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
     return LayerTime(
-        forward=forward,
-        backward=backward,
-        weight_gradient=weight_gradient,
-        again=again,
-        attention=attention[0],
-        head=_head(model, shares, machine, software),
-        embedding=6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s,
+        plain=plain,
+        sparse=sparse,
+        average=average,
+        attention=attention.forward,
+        head=head,
+        embedding=embedding,
+        mtp=mtp,
     )
 
 
-def _passes(products: _Products, machine: Machine, shares: Shares) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    """Return forward, input gradient and weight gradient of a group of products [s].
+def _with_encoder(model: ShapeColumns, common: Passes) -> Passes:
+    """Return a decoder layer with its share of the encoder and with cross attention, by their share of the FLOP."""
+    if not model.has_encoder:
+        return common
+    flop = token_flop(model)
+    decoder = (4.0 * model.heads * model.head_dim + 2.0 * model.ffn * (2.0 + model.gated_mlp)) * model.hidden
+    whole = flop.projections + flop.attention + flop.encoder_attention
+    return common.times(np.where(model.encoder_layers > 0, np.maximum(whole / (decoder + flop.attention), 1.0), 1.0))
 
-    Each reads and writes m k + k n + m n elements; the last also updates the fp32 gradient.
+
+def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
+    """Return the passes of a group of products [s].
+
+    Each reads and writes m k + k n + m n elements; the weight gradient also updates the fp32 gradient, and falls away
+    with the share of the weights that is frozen.
     """
     moved = products.activation_bytes + products.weights * shares.activation_bytes
     updated = products.activation_bytes + products.weights * GRADIENT_UPDATE_BYTES
     forward = np.hypot(products.arithmetic_s, moved / machine.hbm_bytes_per_s)
-    return forward, forward, np.hypot(products.arithmetic_s, updated / machine.hbm_bytes_per_s)
+    by_weight = np.hypot(products.arithmetic_s, updated / machine.hbm_bytes_per_s)
+    return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 
 
-def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    """Return the passes of a layer's attention projections and of its dense MLP or shared experts [s].
+def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+    """Return the passes of a layer's attention projections [s].
 
     ``weights`` is the sum of k n over the products, ``sides`` that of k + n: the arithmetic is
     2 m / P ((1 + s/m) weights + s sides).
     """
-    hidden, tokens, size = model.hidden, shares.tokens, machine.matmul_size
-    moe = model.moe_layers / model.layers
-    inner = (1.0 - moe) * shares.ffn_width + moe * shares.shared_width
-    matrices = 2.0 + model.gated_mlp
-    weights, sides, attention_width = _attention_products(model, shares)
-    weights = weights + matrices * hidden * inner
-    sides = sides + 2.0 * hidden + matrices * inner
+    weights, sides, width = _attention_products(model, shares)
+    activations = shares.tokens * (2.0 * model.hidden + width) * shares.activation_bytes
+    return _of_products(shares, machine, weights, sides, activations)
+
+
+def _mlp(
+    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, inner: FloatColumn
+) -> Passes:
+    """Return the passes of an MLP of ``inner`` width on this GPU, dense or shared experts, activation included [s]."""
+    hidden, gated = model.hidden, model.gated_mlp
+    matrices = 2.0 + gated
+    activations = shares.tokens * (2.0 * hidden + matrices * inner) * shares.activation_bytes
+    products = _of_products(shares, machine, matrices * hidden * inner, 2.0 * hidden + matrices * inner, activations)
+    return products + _activation(model, shares, machine, software, shares.tokens * inner)
+
+
+def _activation(
+    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, elements: FloatColumn
+) -> Passes:
+    """Return the passes of the activation function: 2 and 3 times the inner elements, 3 and 5 when gated [s]."""
+    cost = elements * software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
+    return Passes(
+        forward=(2.0 + model.gated_mlp) * cost, by_input=(3.0 + 2.0 * model.gated_mlp) * cost, by_weight=_NOTHING
+    )
+
+
+def _of_products(
+    shares: Shares, machine: Machine, weights: FloatColumn, sides: FloatColumn, activation_bytes: FloatColumn
+) -> Passes:
+    """Return the passes of dense products of all tokens."""
+    tokens, size = shares.tokens, machine.matmul_size
     arithmetic_s = 2.0 / machine.matmul_flop_per_s * ((tokens + size) * weights + size * tokens * sides)
-    activations = tokens * (4.0 * hidden + attention_width + matrices * inner) * shares.activation_bytes
-    products = _Products(arithmetic_s=arithmetic_s, activation_bytes=activations, weights=weights)
+    products = _Products(arithmetic_s=arithmetic_s, activation_bytes=activation_bytes, weights=weights)
     return _passes(products, machine, shares)
 
 
@@ -136,31 +209,24 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     return np.where(is_latent, latent, plain), np.where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 
 
-def _experts(
-    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns
-) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
-    """Return the passes of the routed experts of an average layer, grouped products and permutation [s]."""
-    hidden, size = model.hidden, machine.matmul_size
+def _experts(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
+    """Return the passes of the routed experts of one layer, grouped products and permutation [s]."""
+    hidden, size, tokens = model.hidden, machine.matmul_size, shares.expert_tokens
     matrices = 2.0 + model.gated_mlp
     local = np.maximum(model.experts / shares.ep, 1.0)
     width = np.maximum(shares.expert_width, 1.0)
-    tokens = shares.expert_tokens
     weights, sides = matrices * hidden * width, matrices * (hidden + width)
     rate = machine.matmul_flop_per_s * software.expert_fraction
     arithmetic_s = 2.0 / rate * ((tokens + size * local) * weights + size * tokens * sides)
     moved = tokens * (2.0 * hidden + matrices * width) * shares.activation_bytes
     products = _Products(arithmetic_s=arithmetic_s, activation_bytes=moved, weights=weights * local)
-    forward, by_input, by_weight = _passes(products, machine, shares)
     permuted = PERMUTED_PASSES * tokens * hidden * shares.activation_bytes / machine.hbm_bytes_per_s
-    share = model.moe_layers / model.layers
-    return (
-        share * (forward + permuted + software.moe_gap_s),
-        share * (by_input + permuted + software.moe_gap_s),
-        share * by_weight,
-    )
+    around = permuted + software.moe_gap_s
+    rest = Passes(forward=around, by_input=around, by_weight=_NOTHING)
+    return _passes(products, machine, shares) + rest + _activation(model, shares, machine, software, tokens * width)
 
 
-def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> tuple[FloatColumn, FloatColumn]:
+def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
     """Return forward and backward time of the attention core [s].
 
     Unfused attention writes and reads the a s^2 scores: 2 passes in the products, 4.5 in masked softmax and dropout
@@ -171,34 +237,33 @@ def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> tuple[F
     fused = CAUSAL_SHARE * flop / machine.attention_flop_per_s * (1.0 + machine.attention_size / model.head_dim)
     is_fused = model.flash_attention > 0
     if np.all(is_fused):
-        return fused, FUSED_BACKWARD_FLOP * fused
-    arithmetic = flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
+        return Passes(forward=fused, by_input=FUSED_BACKWARD_FLOP * fused, by_weight=_NOTHING)
+    slower = np.where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
+    arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
     scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
     scores_s = scores_bytes / machine.hbm_bytes_per_s
-    return (
-        np.where(is_fused, fused, arithmetic + 6.5 * scores_s),
-        np.where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
+    return Passes(
+        forward=np.where(is_fused, fused, arithmetic + 6.5 * scores_s),
+        by_input=np.where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
+        by_weight=_NOTHING,
     )
 
 
-def _elementwise(
-    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns
-) -> tuple[FloatColumn, FloatColumn]:
-    """Return forward and backward time of norms, dropout, residual and activation function [s].
+def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
+    """Return the passes of norms, dropout, residual and rotary positions, and of the gaps before all kernels [s].
 
     Passes over the residual stream (elements read or written): norm 2 x 2 and bias-dropout-add 2 x 3.5 forward; norm
-    2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Over the MLP's inner width: 2 and 3, 3 and 5 when gated.
-    Rotary positions read and write query and key once each way.
+    2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Rotary positions read and write query and key once each way.
     """
-    gated, moe = model.gated_mlp, model.moe_layers / model.layers
-    inner = (1.0 - moe) * shares.ffn_width + moe * shares.shared_width
-    mlp = shares.tokens * inner + moe * shares.expert_tokens * shares.expert_width
     rotary = (1.0 - model.learned_positions) * 2.0 * shares.tokens * (shares.query_width + shares.kv_width)
     stream = shares.plain_tokens * model.hidden
     cost = software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
-    forward = (11.0 * stream + (2.0 + gated) * mlp + rotary) * cost
-    backward = (14.0 * stream + (3.0 + 2.0 * gated) * mlp + rotary) * cost
-    return forward, backward
+    gaps = software.kernel_gap_s
+    return Passes(
+        forward=(11.0 * stream + rotary) * cost + FORWARD_KERNELS * gaps,
+        by_input=(14.0 * stream + rotary) * cost + BACKWARD_KERNELS * gaps,
+        by_weight=_NOTHING,
+    )
 
 
 def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
@@ -209,5 +274,4 @@ def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: Softw
     logits = tokens * shares.vocab
     moved = 3.0 * (logits + weights + tokens * hidden) * shares.activation_bytes + weights * GRADIENT_UPDATE_BYTES
     loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
-    once = np.hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
-    return once * (1.0 + model.mtp_layers)
+    return np.hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s

@@ -67,6 +67,10 @@ class Shares:
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
         As in `Plan`; 0 is even, all layers, and no adapters.
+    trained_share
+        Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
+    recomputed_share
+        Share of a stage's layers that full recomputation passes forward twice; 0 without.
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
     """
@@ -103,6 +107,8 @@ class Shares:
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
+    trained_share: FloatColumn
+    recomputed_share: FloatColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
     shards_optimizer: BoolColumn
@@ -164,12 +170,20 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         last_stage_layers=plans.last_stage_layers.astype(np.float64),
         recompute_layers=plans.recompute_layers.astype(np.float64),
         lora_rank=plans.lora_rank.astype(np.float64),
+        trained_share=np.where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
+        recomputed_share=(plans.recompute == _FULL) * _recomputed(model, plans),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
         shards_gradients=plans.sharding >= _ZERO[Sharding.ZERO2],
         shards_weights=plans.sharding >= _ZERO[Sharding.ZERO3],
     )
+
+
+def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
+    """Return the share of a stage's layers that are asked to be recomputed; 0 asks for all."""
+    asked = plans.recompute_layers * plans.pp / model.layers
+    return np.where(plans.recompute_layers > 0, np.minimum(asked, 1.0), 1.0)
 
 
 def _load(model: ShapeColumns) -> FloatColumn:

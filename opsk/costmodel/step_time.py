@@ -9,10 +9,10 @@ import numpy as np
 from opsk.costmodel.communication import data_parallel, layer_communication, pipeline, tied_embedding_s
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
 from opsk.costmodel.flops import hardware_flop, model_flop
-from opsk.costmodel.layer_time import layer_time
+from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
-from opsk.costmodel.pipeline import Stages, bubble_micro_batches
+from opsk.costmodel.pipeline import Stages, bubble_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn, Range, TimeTable
@@ -70,31 +70,30 @@ def _components(
 
     The slowest stage sets the pace for all micro-batches; the pipeline fills and drains at the average stage's pace.
     """
-    times = layer_time(model, shares, parameters, machine, software)
+    times = layer_time(model, shares, machine, software)
     layer = layer_communication(model, shares, times, machine, software)
-    ends = stages.is_last * times.head + stages.is_first * times.embedding
+    work = _stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
-    layer_s = times.forward + times.backward + times.again + exposed_s
-    stage_s = stages.layers * layer_s + ends
+    again_s = _recomputed(shares, times)
+    stage_s = work + stages.layers * (exposed_s + again_s)
     slowest = np.argmax(stage_s, axis=0)
     rows = np.arange(slowest.shape[0])
-    layers, slow_ends = stages.layers[slowest, rows], ends[slowest, rows]
+    layers = stages.layers[slowest, rows]
     count = shares.micro_batches
     per_layer = count * layers
     messages = pipeline(model, shares, machine, software)
-    average_s = (model.layers * layer_s + times.head + times.embedding) / shares.pp
-    backward_s = stages.layers * times.backward + ends * (2.0 / 3.0)
-    compute_s = stages.layers * (times.forward + times.backward + times.again) + ends
-    synchronised = data_parallel(model, shares, parameters, machine, software, compute_s, backward_s)
+    synchronised = data_parallel(
+        model, shares, parameters, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
+    )
     tied_s = tied_embedding_s(model, shares, machine)
     components = {
-        "compute": per_layer * (times.forward + times.backward) + count * slow_ends,
-        "recompute": per_layer * times.again,
+        "compute": count * work[slowest, rows],
+        "recompute": per_layer * again_s,
         "tp": per_layer * layer.tp.exposed,
         "cp": per_layer * layer.cp.exposed,
         "ep": per_layer * layer.ep.exposed,
         "pp": count * messages.exposed,
-        "bubble": bubble_micro_batches(shares) * (average_s + messages.exposed),
+        "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
         "dp": synchronised.exposed.max(axis=0) + tied_s,
         "optimizer": _optimizer(shares, parameters, machine),
         "overhead": software.step_overhead_s,
@@ -108,6 +107,40 @@ def _components(
         "dp": synchronised.total.max(axis=0) + tied_s,
     }
     return components, traffic
+
+
+def _stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: LayerTime) -> FloatColumn:
+    """Return forward and backward of one micro-batch on each candidate stage, shape (3, plans) [s]."""
+    work = stages.plain_layers * times.plain.total
+    if model.has_experts:
+        work = work + stages.moe_layers * times.sparse.total
+    return work + stages.is_last * (times.head + times.mtp) + stages.is_first * times.embedding
+
+
+def _recomputed(shares: Shares, times: LayerTime) -> FloatColumn:
+    """Return what recomputation repeats of the average layer for one micro-batch [s]."""
+    return shares.recomputed_share * times.average.forward + shares.selective_recompute * times.attention
+
+
+def _bubble(
+    model: ShapeColumns, shares: Shares, times: LayerTime, besides_s: FloatColumn, message_s: FloatColumn
+) -> FloatColumn:
+    """Return how long a stage waits in one step [s]: the pipeline fills and drains at the average stage's pace.
+
+    ``besides_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
+    and prediction layers belong to the average stage too.
+    """
+    if np.all(shares.pp == 1):
+        return np.zeros(shares.pp.shape)
+    layers = model.layers / shares.pp
+    ends = (times.head + times.embedding + times.mtp) / shares.pp
+    average = times.average
+    return bubble_s(
+        shares,
+        layers * average.forward + ends / 3.0 + message_s / 2.0,
+        layers * (average.by_input + besides_s) + ends / 3.0 + message_s / 2.0,
+        layers * average.by_weight + ends / 3.0,
+    )
 
 
 def _straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:

@@ -23,7 +23,7 @@ def ring_share(ranks: FloatColumn) -> FloatColumn:
 
 def passes(shares: Shares) -> FloatColumn:
     """Return how often a micro-batch goes through a layer: forward, backward, and forward again if recomputed."""
-    return np.where(shares.full_recompute, 3.0, 2.0)
+    return 2.0 + shares.recomputed_share
 
 
 def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
