@@ -99,6 +99,8 @@ class MemoryEfficiency:
     ----------
     context_bytes
         CUDA context, loaded kernels, cuBLAS workspace of one process [bytes].
+    workspace_bytes
+        Workspaces of cuBLAS and Transformer Engine, allocated through PyTorch [bytes].
     communicator_bytes
         NCCL buffers of one communicator [bytes].
     slack_fraction
@@ -106,7 +108,8 @@ class MemoryEfficiency:
     """
 
     context_bytes: float = 900e6
-    communicator_bytes: float = 400e6
+    workspace_bytes: float = 100e6
+    communicator_bytes: float = 700e6
     slack_fraction: float = 0.10
 
 

@@ -142,19 +142,46 @@ class Range:
     high: FloatColumn
 
 
+MOMENTS = ("loss", "backward", "last backward", "optimizer step")
+"""Moments of a step at which memory can peak; ``MemoryTable.moment`` holds the index."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTable:
-    """Memory of one GPU of the most loaded pipeline stage, one entry a plan [bytes].
+    """Memory of one GPU of the fullest pipeline stage at its fullest moment, one entry a plan [bytes].
 
-    ``components`` keys: ``weights``, ``gradients``, ``optimizer``, ``activations``, ``logits``, ``communication``,
-    ``context``, ``slack``; they add up to ``total_bytes.expected``. ``stage`` is the stage (from 0) of the peak.
-    ``fit_probability`` is the chance that a GPU with ``capacity_bytes`` holds it.
+    Parameters
+    ----------
+    capacity_bytes
+        What processes can be given of the GPU's memory.
+    total_bytes, device_bytes
+        What the device reports (nvidia-smi), as a range and as its expected value.
+    allocated_bytes, reserved_bytes
+        What PyTorch's tensors occupy, and what its caching allocator holds, at their peaks.
+    components
+        What ``total_bytes.expected`` is made of: ``weights``, ``gradients``, ``optimizer``, ``activations``,
+        ``logits``, ``buffers`` (gathered weights, buckets, what the optimizer step needs for a moment) and
+        ``workspace`` add up to ``allocated_bytes``; with ``slack`` (fragmentation, cached blocks) to
+        ``reserved_bytes``; with ``communication`` (NCCL's buffers) and ``context`` to the total.
+    stage, moment
+        The stage (from 0) and the moment of the peak, an index into ``MOMENTS``.
+    allocated_by_stage, reserved_by_stage, device_by_stage
+        The same three quantities for the candidate stages, shape (3, plans): first, second and last stage.
+    fit_probability
+        The chance that a GPU with ``capacity_bytes`` holds it.
     """
 
     capacity_bytes: FloatColumn
     total_bytes: Range
     components: Mapping[str, FloatColumn]
     stage: IntColumn
+    moment: IntColumn
+    allocated_bytes: FloatColumn
+    reserved_bytes: FloatColumn
+    device_bytes: FloatColumn
+    allocated_by_stage: FloatColumn
+    reserved_by_stage: FloatColumn
+    device_by_stage: FloatColumn
     fit_probability: FloatColumn
 
 

@@ -2,96 +2,198 @@
 
 Counted tensor by tensor as in Korthikanti et al. 2022, section 4, whose formulas a GPT shape gives exactly: with s, b,
 h, a heads and tp = t, a layer keeps s b h (10 + 24/t + 5 a s/(h t)), all of it over t with sequence parallelism,
-34 s b h/t with selective recomputation, 2 s b h with full recomputation.
+34 s b h/t with selective recomputation, 2 s b h with full recomputation. Modules that run kernel by kernel (PyTorch's
+own, HuggingFace's) keep more: see `eager_norm_bytes` and the gated MLP.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import PRECISIONS, FloatColumn
-from opsk.workload.plan import Precision
+from opsk.costmodel.table import OFFLOADS, PRECISIONS, FloatColumn, PlanTable
+from opsk.workload.plan import Offload, Precision
 
 MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
-_FP8 = PRECISIONS.index(Precision.FP8)
 SOFTMAX_STATISTIC_BYTES = 4.0
 """Fused attention keeps one fp32 log-sum-exp a row and head instead of the scores."""
+EAGER_NORM_BYTES = 4.0
+"""An RMSNorm written in PyTorch keeps its fp32 input and its normalised one where a fused one keeps the input only:
+4 + 2 against 2 bytes."""
+ROUTER_BYTES = 8.0
+"""Logits and probabilities of the router, in fp32, for each expert and token."""
+OFFLOADED_LAYERS = 2.0
+"""Layers whose activations lie on the GPU while others are in host memory: one on the way each way."""
+_LINEAR_BYTES = {
+    Precision.FP8: 1.0,
+    Precision.FP8_CURRENT: 1.0,
+    Precision.FP8_BLOCK: 1.0 + 4 / 128,
+    Precision.MXFP8: 1.0 + 1 / 32,
+    Precision.NVFP4: 0.5 + 1 / 16,
+}
+"""Bytes of an element that a matrix product keeps of its input under Transformer Engine's recipes, scales included."""
+_LINEAR = np.array([_LINEAR_BYTES.get(name, 0.0) for name in PRECISIONS])
+_OFFLOADED = OFFLOADS.index(Offload.ACTIVATIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """What one layer keeps for one micro-batch when nothing is recomputed, one entry a plan [bytes].
+
+    Parameters
+    ----------
+    plain, sparse
+        All of it, for a layer with the dense MLP and for one with experts.
+    attention_core
+        The part that selective recomputation of the attention core brings back.
+    checkpoint
+        Input of the layer, which full recomputation keeps.
+    working
+        Gradients of activations that live while the layer's backward runs.
+    """
+
+    plain: FloatColumn
+    sparse: FloatColumn
+    attention_core: FloatColumn
+    checkpoint: FloatColumn
+    working: FloatColumn
 
 
 def scores_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what unfused attention keeps of its a s^2 scores: softmax, dropout and its mask; 5 a s^2 b / t [bytes]."""
     scores = shares.tokens * model.seq * (model.heads / shares.tp)
-    dropout = model.dropout
-    return scores * (shares.activation_bytes * (1.0 + dropout) + MASK_BYTES * dropout)
+    return scores * (shares.activation_bytes * (1.0 + model.dropout) + MASK_BYTES * model.dropout)
 
 
-def stored_layer_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what one layer keeps for one micro-batch when nothing is recomputed [bytes].
+def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerBytes:
+    """Return what a layer keeps for one micro-batch.
 
     Outside the tensor-parallel regions: input of both norms, of the projections and of the MLP (4 h elements) and two
-    dropout masks. Inside: query, key, value and attention output (2 q + 2 kv), the MLP's inner tensors (input and
-    output of the activation function, twice the input when gated). A mixture of experts keeps the latter for every
-    expert that a token passes, and the tokens dispatched to them. Under FP8 recipes the inputs of the projections
-    and of the MLP are kept in one byte.
+    dropout masks. Inside: query, key, value and attention output, and the MLP's inner tensors (input and output of the
+    activation function, twice the input when gated; PyTorch's own modules also keep the activated gate). Latent
+    attention adds its latents before and after their norms. Experts keep the tokens sent to them and the inner tensors
+    of each; probabilities are applied inside of them (Megatron Core), else to their output, which is kept then. Under
+    FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output.
     """
     size, hidden = shares.activation_bytes, model.hidden
-    linear = np.where(shares.precision == _FP8, 1.0, size)
-    dropout, gated, is_moe = model.dropout, model.gated_mlp, model.is_moe
-    plain = shares.plain_tokens * hidden * (2.0 * size + 2.0 * linear + 2.0 * MASK_BYTES * dropout)
-    inner = (1 - is_moe) * shares.ffn_width + is_moe * (model.top_k * shares.expert_width + shares.shared_width)
-    attention = 2.0 * (shares.query_width + shares.kv_width) * size
-    mlp = inner * ((1.0 + gated) * size + linear)
-    dispatched = is_moe * 2.0 * model.top_k * shares.plain_tokens * hidden * size
-    return plain + shares.tokens * (attention + mlp) + dispatched + _kept_by_attention(model, shares)
+    low = np.where(is_pytorch(plans), 0.0, _LINEAR[plans.precision])
+    linear = np.where(low > 0, low, size)
+    eager = has_plain_modules(plans) & ~plans.compiled
+    core = _attention_core(model, shares)
+    norms = model.norms_per_layer * (size + eager * (1.0 - model.norm_bias) * EAGER_NORM_BYTES)
+    stream = shares.plain_tokens * hidden
+    output = model.heads * model.v_head_dim / shares.tp
+    keys = shares.query_width + shares.kv_width
+    inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size + output * low
+    inner = (1.0 + model.gated_mlp) * size + linear + eager * model.gated_mlp * size
+    common = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout) + shares.tokens * inside + core
+    if model.has_latent:
+        latents = (model.q_lora_rank + model.kv_lora_rank) * (size + linear) + model.qk_rope_dim * size
+        common = common + shares.plain_tokens * model.is_latent * latents
+    plain = common + shares.tokens * shares.ffn_width * inner
+    if model.has_encoder:
+        plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
+    width = (1.0 - model.is_moe) * shares.ffn_width
+    sparse = plain
+    if model.has_experts:
+        combined = np.where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
+        routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
+        shared = shares.tokens * shares.shared_width * inner
+        sparse = common + model.is_moe * (routed + shared + shares.plain_tokens * model.experts * ROUTER_BYTES)
+        width = width + model.is_moe * (model.top_k * shares.expert_width + shares.shared_width)
+    gradients = 2.0 * stream + (2.0 + model.gated_mlp) * shares.tokens * width
+    return LayerBytes(
+        plain=plain, sparse=sparse, attention_core=core, checkpoint=stream * size, working=gradients * size
+    )
 
 
-def _kept_by_attention(model: ShapeColumns, shares: Shares) -> FloatColumn:
+def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what the attention core keeps beyond its inputs and its output [bytes]."""
     statistic = shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
     return np.where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
 
 
-def checkpoint_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what full recomputation keeps of one layer, its input: 2 s b h, over t with sequence parallelism."""
-    return shares.plain_tokens * model.hidden * shares.activation_bytes
+def _selected_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what PyTorch's selective activation checkpointing keeps of a layer, beside the attention core [bytes].
+
+    Input of the layer, output of attention and of every second matrix product (torchtitan's default policy).
+    """
+    width = shares.query_width + 2.0 * shares.kv_width + 2.0 * model.hidden
+    inner = (1.0 - model.is_moe) * shares.ffn_width + model.is_moe * (
+        model.top_k * shares.expert_width + shares.shared_width
+    )
+    products = width + (1.0 + model.gated_mlp) * inner
+    output = model.heads * model.v_head_dim / shares.tp
+    return (shares.plain_tokens * model.hidden + shares.tokens * (0.5 * products + output)) * shares.activation_bytes
 
 
-def kept_layer_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what one layer keeps for one micro-batch under the plan's recomputation [bytes]."""
-    stored = stored_layer_bytes(model, shares)
-    selective = stored - _kept_by_attention(model, shares)
-    return np.where(
-        shares.full_recompute,
-        checkpoint_bytes(model, shares),
-        np.where(shares.selective_recompute, selective, stored),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """Activations of the candidate stages, shape (3, plans) each [bytes].
+
+    ``kept`` between forward and backward at the fullest moment; ``again`` what recomputation brings back of one layer;
+    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer keeps.
+    """
+
+    kept: FloatColumn
+    again: FloatColumn
+    working: FloatColumn
+    layer: FloatColumn
+
+
+def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> Activations:
+    """Return the activations of every candidate stage.
+
+    Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
+    inputs of final norm and head on the last; DeepSpeed's pipeline keeps the output of a stage for each micro-batch in
+    flight too. Micro-batches that wait for weight gradients (zero-bubble) keep all.
+    """
+    layer = layer_bytes(model, plans, shares)
+    plain, sparse = _kept(model, plans, shares, layer, layer.plain), layer.sparse
+    layers = stages.layers
+    if model.has_experts:
+        sparse = _kept(model, plans, shares, layer, layer.sparse)
+        each = stages.plain_layers * plain + stages.moe_layers * sparse
+        whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
+        largest = np.where(stages.moe_layers > 0, np.maximum(layer.sparse, layer.plain), layer.plain)
+        smallest = np.where(stages.moe_layers > 0, sparse, plain)
+    else:
+        each, whole, largest, smallest = layers * plain, layers * layer.plain, layer.plain, plain
+    if np.any(shares.recompute_layers):
+        some = np.clip(shares.recompute_layers, 0.0, layers) / layers
+        partly = shares.full_recompute & (shares.recompute_layers > 0)
+        each = np.where(partly, some * each + (1.0 - some) * whole, each)
+    stream = shares.plain_tokens * model.hidden
+    ends = stages.is_first * stages.in_flight * MASK_BYTES * model.dropout
+    ends = (
+        ends
+        + (2.0 * stages.is_last + is_deepspeed(plans) * (shares.pp > 1) * stages.in_flight) * shares.activation_bytes
+    )
+    kept = stages.in_flight * each
+    if np.any(stages.deferred):
+        kept = kept + stages.deferred * (whole - each)
+    if np.any(plans.offload == _OFFLOADED):
+        kept = np.where(plans.offload == _OFFLOADED, np.minimum(kept, OFFLOADED_LAYERS * largest), kept)
+    if model.has_mtp:
+        kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
+    return Activations(
+        kept=kept + stream * ends,
+        again=np.maximum(largest - smallest, 0.0),
+        working=layer.working,
+        layer=largest,
     )
 
 
-def activation_bytes(model: ShapeColumns, shares: Shares, stages: Stages) -> FloatColumn:
-    """Return the activations of every candidate stage at its peak, shape (3, plans) [bytes].
-
-    Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
-    inputs of final norm and head on the last; and the working set of the layer whose backward runs: what recomputation
-    brings back of it, and the gradients of its widest tensors.
-    """
-    kept = kept_layer_bytes(model, shares)
-    stored = stored_layer_bytes(model, shares)
-    stream = shares.plain_tokens * model.hidden
-    embedding = stages.is_first * stream * MASK_BYTES * model.dropout * stages.in_flight
-    head = stages.is_last * stream * 2.0 * shares.activation_bytes
-    return stages.layers * stages.in_flight * kept + (stored - kept) + embedding + head
-
-
-def gradient_working_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return the gradients of activations that live while one layer's backward runs [bytes].
-
-    Two tensors of the residual stream's width, and input and output gradient of the activation function.
-    """
-    is_moe = model.is_moe
-    inner = (1 - is_moe) * shares.ffn_width + is_moe * (model.top_k * shares.expert_width + shares.shared_width)
-    elements = 2.0 * shares.plain_tokens * model.hidden + (2.0 + model.gated_mlp) * shares.tokens * inner
-    return elements * shares.activation_bytes
+def _kept(model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes, stored: FloatColumn) -> FloatColumn:
+    """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
+    selective = stored - layer.attention_core
+    if np.any(is_pytorch(plans)):
+        selected = np.minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
+        selective = np.where(is_pytorch(plans), selected, selective)
+    return np.where(shares.full_recompute, layer.checkpoint, np.where(shares.selective_recompute, selective, stored))

@@ -1,50 +1,135 @@
-"""What else lies in GPU memory: logits and loss, gather and NCCL buffers, the CUDA context, the allocator's slack?"""
+"""What else lies in GPU memory: logits and loss, gathered weights, buckets and NCCL's buffers?"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
+from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import LOSSES, SHARDINGS, STATES, FloatColumn, PlanTable
+from opsk.workload.plan import Loss, Sharding
+from opsk.workload.plan import States as Formats
 
-LOSS_BYTES = 4.0
-"""The fp32 copy of a logit, which the loss turns in place into the softmax that its backward needs."""
+FUSED_LOSS_BYTES = 4.0
+"""Megatron-LM: the fp32 copy of a logit, turned in place into the softmax that its backward needs."""
+EAGER_LOSS_BYTES = 12.0
+"""PyTorch's cross entropy on fp32 logits: their copy, the logarithm of the softmax, and its gradient, 4 bytes each."""
+CHUNKED_LOSS_BYTES = 4.0
+"""Loss in chunks: the logarithms of the softmax of all chunks, copy and gradient of one only."""
 GATHERED_LAYERS = 2.0
-"""FSDP and ZeRO-3 hold the layer at work and prefetch the next."""
+"""FSDP holds the layer at work and prefetches the next."""
 REDUCED_BYTES = 4.0
-"""Bytes of an element of an unsharded gradient waiting to be reduce-scattered."""
+"""Bytes of an element of an unsharded gradient on its way to be reduce-scattered (FSDP reduces in fp32)."""
+BUCKET_ELEMENTS = 5e8
+"""DeepSpeed's ``reduce_bucket_size`` unless configured: elements of a flat buffer of gradients (config documentation).
+The same number bounds the buckets of its bf16 optimizer (MEMORY_OPT_ALLREDUCE_SIZE in runtime/engine.py)."""
+DEEPSPEED_COMMUNICATORS = 3.0
+"""Communicators that DeepSpeed's pipeline opens beside those of Megatron."""
+LIVE_ELEMENTS = 1e9
+"""DeepSpeed's ``stage3_max_live_parameters`` unless configured."""
+
+_ZERO3 = SHARDINGS.index(Sharding.ZERO3)
+_MIXED = STATES.index(Formats.MIXED)
+_CHUNKED, _FUSED = LOSSES.index(Loss.CHUNKED), LOSSES.index(Loss.FUSED)
 
 
-def logits_bytes(shares: Shares, stages: Stages) -> FloatColumn:
-    """Return logits, their fp32 copy and their gradient on the last stage, shape (3, plans) [bytes].
+def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> FloatColumn:
+    """Return logits and what the loss makes of them on the last stage, shape (3, plans) [bytes].
 
-    One micro-batch at a time: 2 + 4 bytes a logit, split over tp; the gradient takes the place of the softmax.
+    One micro-batch at a time, split over tp. Megatron's vocabulary-parallel loss: 2 + 4 bytes a logit at the most; the
+    gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction keeps its softmax
+    until the backward.
     """
-    return stages.is_last * shares.tokens * shares.vocab * (shares.activation_bytes + LOSS_BYTES)
+    beside = np.where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
+    each = shares.activation_bytes + np.where(plans.loss == _CHUNKED, CHUNKED_LOSS_BYTES, beside)
+    if model.has_mtp:
+        each = each + model.mtp_layers * FUSED_LOSS_BYTES
+    each = np.where(plans.loss == _FUSED, 0.0, each)
+    return stages.is_last * (shares.tokens * shares.vocab * each)
 
 
-def gather_bytes(shares: Shares, parameters: ParameterCount) -> FloatColumn:
-    """Return the buffers that sharded states pass through, shape (3, plans) [bytes].
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Buffers of sharded states and of data parallelism on the candidate stages, shape (3, plans) or (plans,) [bytes].
 
-    ZeRO-3 and FSDP gather two layers and the unit around them (embedding, head, final norm), and hold one layer's
-    gradients before they are reduced; ZeRO-2 holds the latter only.
+    Parameters
+    ----------
+    gathered
+        Weights gathered for forward and backward, and permanent buckets.
+    reduced
+        Whole gradients of the layer whose backward ran, waiting to be reduced.
+    at_end
+        The same of embedding and head, at the end of the backward.
+    """
+
+    gathered: FloatColumn
+    reduced: FloatColumn
+    at_end: FloatColumn
+
+
+def buffers_of(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages, parameters: ParameterCount
+) -> Buffers:
+    """Return the buffers that sharded states and gradients pass through.
+
+    FSDP gathers two layers and keeps the unit around them (embedding, head, final norm) from forward to backward, and
+    holds one layer's gradients before and while they are reduced. DeepSpeed's ZeRO-3 gathers up to `LIVE_ELEMENTS` and
+    has two buckets, its other stages one; its bf16 optimizer reduces and adds in fp32, the largest matrix at a time.
+    Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
     """
     layer = parameters.layer + parameters.layer_experts
-    gathered = shares.activation_bytes * (GATHERED_LAYERS * layer + parameters.ends)
-    waiting = REDUCED_BYTES * layer
-    return np.where(shares.shards_weights, gathered, 0.0) + np.where(shares.shards_gradients, waiting, 0.0)
+    size = shares.activation_bytes
+    gathered = size * (GATHERED_LAYERS * layer + parameters.ends)
+    reduced = (size + REDUCED_BYTES) * layer
+    at_end = (size + REDUCED_BYTES) * parameters.ends
+    scattered = np.where(shares.shards_gradients, 1.0, 0.0)
+    buffers = Buffers(
+        gathered=np.where(shares.shards_weights, gathered, 0.0),
+        reduced=scattered * reduced,
+        at_end=scattered * at_end,
+    )
+    if not np.any(is_deepspeed(plans)):
+        return buffers
+    return _deepspeed(model, plans, shares, parameters, buffers)
 
 
-def communicators(shares: Shares) -> FloatColumn:
-    """Return how many NCCL communicators a rank opens: one an axis in use, and the world."""
-    axes = np.stack([shares.tp, shares.pp, shares.cp, shares.dp, shares.ep, shares.gpus])
-    used: FloatColumn = np.sum(np.where(axes > 1, 1.0, 0.0), axis=0)
-    return used
+def _deepspeed(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, parameters: ParameterCount, others: Buffers
+) -> Buffers:
+    """Return the same, where the plan's engine is DeepSpeed with its own buffers."""
+    theirs, is_zero3 = is_deepspeed(plans), plans.sharding == _ZERO3
+    whole = parameters.dense + parameters.experts
+    bucket = np.minimum(BUCKET_ELEMENTS, whole) * (shares.replicas > 1)
+    live = is_zero3 * np.minimum(LIVE_ELEMENTS, whole) * shares.activation_bytes
+    in_fp32 = plans.states == _MIXED
+    element = np.where(in_fp32, 4.0, shares.activation_bytes)
+    largest = shares.vocab * model.hidden * np.where(in_fp32, 4.0, 0.0)
+    own = live + bucket * element * (1.0 + is_zero3) + largest
+    return Buffers(
+        gathered=np.where(theirs, own, others.gathered),
+        reduced=np.where(theirs, 0.0, others.reduced),
+        at_end=np.where(theirs, 0.0, others.at_end),
+    )
 
 
-def nccl_bytes(shares: Shares, efficiency: Efficiency) -> FloatColumn:
+def communicators(model: ShapeColumns, plans: PlanTable, shares: Shares) -> FloatColumn:
+    """Return how many NCCL communicators a rank opens.
+
+    One an axis in use, and the world; with pipelines one for the gradient of a tied embedding and two for the
+    neighbours; one for the norm of all gradients where a replica has several GPUs. DeepSpeed's pipeline opens its own
+    for data parallelism, stages and slices beside Megatron's (runtime/pipe/topology.py, PipelineParallelGrid).
+    """
+    several = [shares.tp, shares.pp, shares.cp, shares.dp, shares.ep, shares.tp * shares.pp, shares.gpus]
+    used: FloatColumn = np.sum(np.stack(several) > 1, axis=0)
+    return used + (shares.pp > 1) * (2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * is_deepspeed(plans))
+
+
+def nccl_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, efficiency: Efficiency) -> FloatColumn:
     """Return the NCCL buffers of all communicators [bytes]."""
-    return communicators(shares) * efficiency.memory.communicator_bytes
+    return communicators(model, plans, shares) * efficiency.memory.communicator_bytes

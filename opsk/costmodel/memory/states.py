@@ -1,9 +1,11 @@
 """How many bytes of weights, gradients and optimizer states does one GPU hold?
 
-Bytes of a parameter by precision (weights + gradients + optimizer): 16-bit training with fp32 main gradients, as
-Megatron-LM does it, 2 + 4 + 12 = 18; fp32 training 4 + 4 + 8 = 16; FP8 holds an FP8 weight and its transpose, 2 bytes
-together. Sharding divides the optimizer (ZeRO-1, distributed optimizer: 6 + 12/dp), then gradients (ZeRO-2), then
-weights (ZeRO-3, FSDP) by the replicas.
+Bytes of a parameter (weights + gradients + master weights and Adam's moments), by the formats of the states: mixed
+2 + 4 + 12 = 18 (Megatron-LM), with 16-bit gradients 2 + 2 + 12 (ZeRO, DeepSpeed), autocast and fp32 4 + 4 + 8, pure
+16-bit 2 + 2 + 4. Sharding divides the optimizer (ZeRO-1, distributed optimizer: 6 + 12/dp), then gradients (ZeRO-2),
+then weights (ZeRO-3, FSDP) by the sharding group, which with HSDP is a part of the replicas.
+
+FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights.
 """
 
 from __future__ import annotations
@@ -12,48 +14,157 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.memory.family import is_deepspeed, is_preallocated
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import PRECISIONS, FloatColumn
-from opsk.workload.plan import Precision
+from opsk.costmodel.table import OFFLOADS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
+from opsk.workload.plan import Offload, Optimizer, Precision
+from opsk.workload.plan import States as Formats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Bytes of one parameter: ``weights``, ``gradients``, ``optimizer`` (fp32 master copy and Adam's two moments)."""
+    """Bytes of one parameter: ``weights``, ``gradients``, ``master`` copy, and of one ``moment`` of the optimizer."""
 
     weights: float
     gradients: float
-    optimizer: float
+    master: float
+    moment: float
 
 
 RECIPES = {
-    Precision.FP32: Recipe(weights=4, gradients=4, optimizer=8),
-    Precision.FP16: Recipe(weights=2, gradients=4, optimizer=12),
-    Precision.BF16: Recipe(weights=2, gradients=4, optimizer=12),
+    Formats.MIXED: Recipe(weights=2, gradients=4, master=4, moment=4),
+    Formats.MIXED_16BIT_GRADIENTS: Recipe(weights=2, gradients=2, master=4, moment=4),
+    Formats.AUTOCAST: Recipe(weights=4, gradients=4, master=0, moment=4),
+    Formats.PURE_16BIT: Recipe(weights=2, gradients=2, master=0, moment=2),
 }
-"""Sources: Megatron-LM megatron/training/theoretical_memory_usage.py (18, or 6 + 12/dp); Transformer Engine guide."""
+"""Sources: Megatron-LM megatron/training/theoretical_memory_usage.py (18, or 6 + 12/dp); Rajbhandari et al. 2020, ZeRO,
+section 3.1 (2 + 2 + 12); torchtune's full_finetune recipes (all in bf16)."""
 
-_WEIGHTS = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).weights for precision in PRECISIONS], dtype=np.float64)
-_GRADIENTS = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).gradients for precision in PRECISIONS], dtype=np.float64)
-_OPTIMIZER = np.array([RECIPES.get(precision, RECIPES[Precision.BF16]).optimizer for precision in PRECISIONS], dtype=np.float64)
+QUANTIZED_MOMENT_BYTES = 1 + 4 / 256
+"""8-bit optimizers: a byte and an fp32 scale for each block of 256 (bitsandbytes; Dettmers et al. 2022 used 2048)."""
+_MOMENTS = {Optimizer.SGD: 1.0, Optimizer.LION: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
+"""Moments of a parameter; Adam's 2 where not named. Adafactor keeps sums of rows and columns only."""
+_8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
+_PAGED = (Optimizer.PAGED_ADAM, Optimizer.PAGED_ADAM_8BIT)
+
+MXFP8_SCALES_BYTES = 2 / 32
+"""MXFP8 keeps rows and columns, each with a scale of one byte for 32 elements (OCP MX specification 1.0)."""
+NVFP4_COPIES_BYTES = 2 * (0.5 + 1 / 16)
+"""NVFP4 keeps 16-bit weights, and rows and columns in 4 bits with a scale of one byte for 16 elements."""
+NF4_BYTES = 4.127 / 8
+"""A 4-bit weight of QLoRA with doubly quantised constants (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
+
+_BYTES = np.array(
+    [(recipe.weights, recipe.gradients, recipe.master, recipe.moment) for recipe in (RECIPES[name] for name in STATES)]
+).T
+_FP32_BYTES = np.array([[4.0], [4.0], [0.0], [4.0]])
+_COUNT = np.array([_MOMENTS.get(name, 2.0) for name in OPTIMIZERS])
+_QUANTIZED = np.array([name in _8BIT for name in OPTIMIZERS])
+_KEEPS_OPTIMIZER = np.array([place in (Offload.NONE, Offload.ACTIVATIONS) for place in OFFLOADS], dtype=np.float64)
+_KEEPS_WEIGHTS = np.array([place is not Offload.OPTIMIZER_AND_WEIGHTS for place in OFFLOADS], dtype=np.float64)
+_RESIDENT = np.array([name not in _PAGED for name in OPTIMIZERS], dtype=np.float64)
+_EXTRA = np.array(
+    [{Precision.MXFP8: MXFP8_SCALES_BYTES, Precision.NVFP4: NVFP4_COPIES_BYTES}.get(name, 0.0) for name in PRECISIONS]
+)
+_FP32, _MUON = PRECISIONS.index(Precision.FP32), OPTIMIZERS.index(Optimizer.MUON)
+_AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
+_16BIT_GRADIENTS = STATES.index(Formats.MIXED_16BIT_GRADIENTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """Bytes of the states on the candidate stages, shape (3, plans) each."""
+    """Bytes of the states on the candidate stages, shape (3, plans) each.
+
+    Parameters
+    ----------
+    weights, gradients, optimizer
+        What is kept between steps; gradients at their fullest.
+    gradients_at_start
+        Gradients that already exist when a backward begins: all of them where they are accumulated over micro-batches
+        or lie in a buffer that is never freed, none with a single micro-batch in PyTorch, which frees them each step.
+    copies
+        16-bit copies of fp32 weights that autocast makes for forward and backward where weights are not sharded.
+    step
+        What the optimizer step needs for a moment: gradients converted to fp32, flattened by DeepSpeed.
+    """
 
     weights: FloatColumn
     gradients: FloatColumn
+    gradients_at_start: FloatColumn
     optimizer: FloatColumn
+    copies: FloatColumn
+    step: FloatColumn
 
 
-def state_bytes(shares: Shares, parameters: ParameterCount) -> States:
-    """Return the bytes of the three kinds of state on every candidate stage."""
+def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) -> States:
+    """Return the bytes of the states on every candidate stage.
+
+    Paged optimizer states live in host memory where the GPU is full and are not counted, like those offloaded. Under
+    LoRA only the adapters have gradients and optimizer states, and the base has ``base_bits``.
+    """
+    weight, gradient, master, moment = np.where(plans.precision == _FP32, _FP32_BYTES, _BYTES[:, plans.states])
     whole = parameters.dense + parameters.experts
-    split = parameters.dense / shares.replicas + parameters.experts / shares.expert_replicas
+    split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
+    trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
+    linear = whole - parameters.ends
+    base = weight * whole + _EXTRA[plans.precision] * linear
+    if np.any(shares.lora_rank):
+        is_lora = shares.lora_rank > 0
+        quantized = np.where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+        adapters = parameters.adapters + parameters.expert_adapters
+        base = np.where(is_lora, quantized * linear + 2.0 * parameters.ends + weight * adapters, base)
+        trained = np.where(is_lora, adapters / whole, trained)
+        adapters_split = parameters.adapters / shares.shard_group
+        adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group
+        trained_split = np.where(is_lora, adapters_split / split, trained_split)
+    trained, trained_split = trained * whole, trained_split * split
+    share = split / whole
+    moments = _moment_bytes(plans, moment, parameters.ends / whole)
+    held = np.where(shares.shards_optimizer, trained_split, trained)
+    gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
+    on_device = _KEEPS_OPTIMIZER[plans.offload]
     return States(
-        weights=_WEIGHTS[shares.precision] * np.where(shares.shards_weights, split, whole),
-        gradients=_GRADIENTS[shares.precision] * np.where(shares.shards_gradients, split, whole),
-        optimizer=_OPTIMIZER[shares.precision] * np.where(shares.shards_optimizer, split, whole),
+        weights=base * np.where(shares.shards_weights, share, 1.0) * _KEEPS_WEIGHTS[plans.offload],
+        gradients=gradients,
+        gradients_at_start=at_start,
+        optimizer=(master + moments) * held * on_device * _RESIDENT[plans.optimizer],
+        copies=_copies(plans, shares, linear),
+        step=_step_bytes(plans, held, on_device),
     )
+
+
+def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
+    """Return the bytes of all moments of a parameter; Muon leaves embedding and head (share ``ends``) to Adam."""
+    each = np.where(_QUANTIZED[plans.optimizer], QUANTIZED_MOMENT_BYTES, moment)
+    moments: FloatColumn = each * (_COUNT[plans.optimizer] + (plans.optimizer == _MUON) * ends)
+    return moments
+
+
+def _gradient_bytes(
+    plans: PlanTable, shares: Shares, gradient: FloatColumn, trained: FloatColumn, trained_split: FloatColumn
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return gradients at their fullest, and those that exist when a backward begins.
+
+    DeepSpeed's bf16 optimizer with fp32 accumulation adds 16-bit gradients of the backward to fp32 ones, and keeps
+    both: 2 + 4 bytes, neither sharded by ZeRO-1.
+    """
+    both = is_deepspeed(plans) & (plans.states == _MIXED)
+    gradients = (gradient + 2.0 * both) * np.where(shares.shards_gradients, trained_split, trained)
+    stays = is_preallocated(plans) | both | (shares.micro_batches > 1)
+    return gradients, np.where(stays, gradients, 0.0)
+
+
+def _copies(plans: PlanTable, shares: Shares, linear: FloatColumn) -> FloatColumn:
+    """Return the 16-bit copies of fp32 weights under autocast (PyTorch caches them for the whole forward)."""
+    is_copied = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & ~shares.shards_weights
+    return np.where(is_copied, 2.0, 0.0) * linear
+
+
+def _step_bytes(plans: PlanTable, held: FloatColumn, on_device: FloatColumn) -> FloatColumn:
+    """Return what the optimizer step needs for a moment where gradients have 16 bits: 4 bytes in fp32.
+
+    DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py).
+    """
+    converted = np.where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * is_deepspeed(plans), 0.0)
+    return converted * held * on_device

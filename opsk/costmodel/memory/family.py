@@ -1,0 +1,37 @@
+"""What of a family of training software decides its memory? Its buffers, its loss and how long gradients live."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opsk.costmodel.table import SOFTWARE, BoolColumn, PlanTable
+from opsk.workload.plan import Software
+
+_DEEPSPEED, _PYTORCH = SOFTWARE.index(Software.DEEPSPEED), SOFTWARE.index(Software.PYTORCH)
+_PREALLOCATED = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
+
+
+def is_deepspeed(plans: PlanTable) -> BoolColumn:
+    """Return whether DeepSpeed's engine holds the states."""
+    found: BoolColumn = plans.software == _DEEPSPEED
+    return found
+
+
+def is_preallocated(plans: PlanTable) -> BoolColumn:
+    """Return whether gradients lie in one buffer that is never freed (Megatron-LM, param_and_grad_buffer.py)."""
+    return _PREALLOCATED[plans.software]
+
+
+def has_plain_modules(plans: PlanTable) -> BoolColumn:
+    """Return whether PyTorch's or HuggingFace's own modules run, kernel by kernel.
+
+    DeepSpeed without model parallelism wraps such modules (HF Trainer); with it they are Megatron-DeepSpeed's.
+    """
+    found: BoolColumn = (plans.software == _PYTORCH) | is_deepspeed(plans) & (plans.tp * plans.pp == 1)
+    return found
+
+
+def is_pytorch(plans: PlanTable) -> BoolColumn:
+    """Return whether PyTorch itself shards and runs the model."""
+    found: BoolColumn = plans.software == _PYTORCH
+    return found
