@@ -15,6 +15,7 @@ from opsk.workload.defaults import Assumption, Filling, fill_model, fill_plan
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.rules import Violation, violations
+from opsk.workload.settings import fill_settings
 from opsk.workload.workload import Problem, Workload
 
 __all__ = ["Assumption", "Completion", "complete"]
@@ -47,6 +48,7 @@ def complete(workload: Workload) -> Completion:
     filling = Filling(workload)
     fill_plan(filling)
     fill_model(filling)
+    fill_settings(filling)
     broken = violations(filling)
     model, plan = None, None
     if not any(entry.blocks_model for entry in broken) and not filling.lacks("model."):

@@ -16,7 +16,12 @@ from opsk.workload.workload import Problem
 MAX_GPUS = 1 << 24
 """A count above this is a slip of the pen."""
 MAX_SIZE = 10**9
-_MAY_BE_ZERO = frozenset({"model.experts", "model.top_k", "model.shared_experts", "model.expert_ffn"})
+_MAY_BE_ZERO = frozenset(
+    {
+        *("model.experts", "model.top_k", "model.shared_experts", "model.expert_ffn"),
+        *("plan.first_stage_layers", "plan.last_stage_layers", "plan.recompute_layers"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

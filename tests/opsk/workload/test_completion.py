@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opsk.workload.completion import Completion, complete
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Precision, Recompute, Sharding, StatedPlan
+from opsk.workload.plan import Offload, Plan, Precision, Recompute, Sharding, Software, StatedPlan, States
 from opsk.workload.workload import Evidence, Unknown, Workload
 
 MODEL = {"layers": 32, "hidden": 4096, "heads": 32, "seq": 4096}
@@ -188,6 +188,49 @@ def test_embedding_and_head_may_count_as_layers() -> None:
     option = (("pipeline.partition", "type:transformer|embedding"),)
     assert not done(**bloom, options=option, framework="megatron-deepspeed").problems
     assert done(**bloom, framework="megatron-deepspeed").plan is None
+
+
+def _plan_of(*options: tuple[str, str], **more: object) -> Plan:
+    plan = done(options=options, **more).plan
+    assert plan is not None
+    return plan
+
+
+def test_stages_by_hand_are_taken_as_stated() -> None:
+    stated = (("pipeline.first_layers", "7"), ("pipeline.last_layers", "5"))
+    plan = _plan_of(*stated, plan={"pp": 4, "gpus": 8})
+    assert (plan.first_stage_layers, plan.last_stage_layers) == (7, 5)
+
+
+@pytest.mark.parametrize("text", ["40", "-1", "all", "9" * 30, "٣"])
+def test_stages_by_hand_that_leave_nothing_for_the_others_are_left_even(text: str) -> None:
+    assert _plan_of(("pipeline.first_layers", text)).first_stage_layers == 0
+
+
+def test_recomputed_layers_count_where_they_are_a_block() -> None:
+    full = {"recompute": Recompute.FULL}
+    assert _plan_of(("recompute.method", "block"), ("recompute.layers", "3"), plan=full).recompute_layers == 3
+    assert _plan_of(("recompute.method", "uniform"), ("recompute.layers", "1"), plan=full).recompute_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("framework", "options", "software", "states"),
+    [
+        ("megatron-lm", (), Software.MEGATRON_CORE, States.MIXED),
+        ("megatron-lm", (("optimizer.main_grads", "bf16"),), Software.MEGATRON_CORE, States.MIXED_16BIT_GRADIENTS),
+        ("megatron-deepspeed", (), Software.DEEPSPEED, States.MIXED_16BIT_GRADIENTS),
+        ("torchtitan", (), Software.PYTORCH, States.AUTOCAST),
+    ],
+)
+def test_the_framework_tells_what_states_it_keeps(
+    framework: str, options: tuple[tuple[str, str], ...], software: Software, states: States
+) -> None:
+    plan = _plan_of(*options, framework=framework, model={"gated_mlp": True})
+    assert (plan.software, plan.states) == (software, states)
+
+
+def test_an_optimizer_in_host_memory_is_taken_as_stated() -> None:
+    assert _plan_of(("optimizer.offload", "cpu")).offload is Offload.OPTIMIZER
 
 
 def test_interleaved_stages_count_too() -> None:

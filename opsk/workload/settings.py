@@ -1,0 +1,66 @@
+"""Which settings of a plan beyond its axes follow from a script's framework and options?
+
+What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothing kept in host memory.
+"""
+
+from __future__ import annotations
+
+from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
+from opsk.workload.plan import Offload, Precision, Recompute, Software, States
+
+_SOFTWARE = {
+    MEGATRON_LM: Software.MEGATRON_CORE,
+    MEGATRON_BRIDGE: Software.MEGATRON_CORE,
+    "nemo": Software.MEGATRON_CORE,
+    MEGATRON_DEEPSPEED: Software.DEEPSPEED,
+    "gpt-neox": Software.DEEPSPEED,
+}
+_MOST_DIGITS = 6
+
+
+def fill_settings(filling: Filling) -> None:
+    """Fill in the software, the formats of its states, and what its options say of stages and memory."""
+    framework = filling.workload.framework
+    if framework:
+        filling.values["plan.software"] = _SOFTWARE.get(framework, Software.PYTORCH)
+    filling.assume("plan.states", lambda: _states(filling))
+    if filling.options.get("optimizer.offload") == "cpu":
+        filling.values["plan.offload"] = Offload.OPTIMIZER
+    if filling.get("plan.recompute") is Recompute.FULL and filling.options.get("recompute.method") == "block":
+        # "uniform" recomputes all layers, so many at a time
+        filling.values["plan.recompute_layers"] = _number(filling, "recompute.layers")
+    _lay_out(filling)
+
+
+def _states(filling: Filling) -> tuple[States, str] | None:
+    """Return in which formats weights, gradients and optimizer states are kept; ``None`` is as `Plan` has it."""
+    framework = filling.workload.framework
+    if filling.get("plan.precision") is Precision.FP32:
+        return States.AUTOCAST, "all is in fp32"
+    if filling.options.get("optimizer.main_grads") in ("bf16", "fp16"):
+        return States.MIXED_16BIT_GRADIENTS, "gradients are kept in 16 bits (--main-grads-dtype)"
+    if framework == MEGATRON_DEEPSPEED:
+        return States.MIXED_16BIT_GRADIENTS, "DeepSpeed's engine keeps 16-bit gradients"
+    if framework and framework not in _SOFTWARE:
+        return States.AUTOCAST, f"{framework} keeps weights in fp32 and computes in 16 bits unless told otherwise"
+    return States.MIXED, "16-bit weights, fp32 gradients and fp32 optimizer states"
+
+
+def _lay_out(filling: Filling) -> None:
+    """Take the layers of the first and last stage as they are stated, where any are left for the other stages."""
+    layers, pp = filling.get("model.layers"), filling.get("plan.pp")
+    if not layers or not pp or pp == 1:
+        return
+    asked = {name: _number(filling, f"pipeline.{name}_layers") for name in ("first", "last")}
+    others = pp - sum(count > 0 for count in asked.values())
+    left = layers - sum(asked.values())
+    if left < others or (left and not others):
+        return
+    for name, count in asked.items():
+        filling.values[f"plan.{name}_stage_layers"] = count
+
+
+def _number(filling: Filling, option: str) -> int:
+    """Return an option as a number, 0 where it is none."""
+    text = filling.options.get(option, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
