@@ -43,7 +43,7 @@ section 3.1 (2 + 2 + 12); torchtune's full_finetune recipes (all in bf16)."""
 
 QUANTIZED_MOMENT_BYTES = 1 + 4 / 256
 """8-bit optimizers: a byte and an fp32 scale for each block of 256 (bitsandbytes; Dettmers et al. 2022 used 2048)."""
-_MOMENTS = {Optimizer.SGD: 1.0, Optimizer.LION: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
+MOMENT_COUNTS = {Optimizer.SGD: 1.0, Optimizer.LION: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
 """Moments of a parameter; Adam's 2 where not named. Adafactor keeps sums of rows and columns only."""
 _8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 _PAGED = (Optimizer.PAGED_ADAM, Optimizer.PAGED_ADAM_8BIT)
@@ -59,7 +59,7 @@ _BYTES = np.array(
     [(recipe.weights, recipe.gradients, recipe.master, recipe.moment) for recipe in (RECIPES[name] for name in STATES)]
 ).T
 _FP32_BYTES = np.array([[4.0], [4.0], [0.0], [4.0]])
-_COUNT = np.array([_MOMENTS.get(name, 2.0) for name in OPTIMIZERS])
+_COUNT = np.array([MOMENT_COUNTS.get(name, 2.0) for name in OPTIMIZERS])
 _QUANTIZED = np.array([name in _8BIT for name in OPTIMIZERS])
 _KEEPS_OPTIMIZER = np.array([place in (Offload.NONE, Offload.ACTIVATIONS) for place in OFFLOADS], dtype=np.float64)
 _KEEPS_WEIGHTS = np.array([place is not Offload.OPTIMIZER_AND_WEIGHTS for place in OFFLOADS], dtype=np.float64)
