@@ -29,7 +29,7 @@ _NUMBERS = {
     "vpp": r"\b(?:pp|ep)\d{1,4} vp(\d{1,4})\b",
     "micro_batch": r"\bmbs ?(\d{1,5})\b(?=,? gbs ?\d)",
     "global_batch": r"\bmbs ?\d{1,5},? gbs ?(\d{1,7})\b",
-    "lora_rank": r"\blora[- _]?(?:rank|r) ?=? ?(\d{1,4})\b",
+    "lora_rank": r"\bq?lora[- _]?(?:rank|r) ?=? ?(\d{1,4})\b",
 }
 _PATTERNS = {name: re.compile(pattern, re.ASCII) for name, pattern in _NUMBERS.items()}
 _RATIO = re.compile(r"mlp_ratio (\d{1,3}(?:\.\d{1,4})?|\d{1,3}/\d{1,3})(?![\d/])", re.ASCII)

@@ -12,8 +12,13 @@ from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.units import GB, as_gbit_per_s, gbit_per_s
 
 DIES_OF_A_PACKAGE = 2
+MAX_HINT = 120
 _PACKAGE_FROM = 1.7
 """A row whose GPU has this many times the memory of the catalogue's counts packages of two dies (MI250X)."""
+_SAME_MEMORY = 0.08
+"""Labels count in 10^9 or 2^30 bytes, and leave out what the device reserves: up to this is the same size [ratio]."""
+_SAME_GPU = 0.15
+"""A variant of the same form factor with another memory, up to this, is taken before one of another form [ratio]."""
 
 
 def gpu_of(cells: Cells) -> GpuSpec | None:
@@ -25,35 +30,46 @@ def gpu_of(cells: Cells) -> GpuSpec | None:
     try:
         first, others = catalog.resolve_gpu(name)
     except InputError as error:
-        cells.wrong.append(f"{error.message} ({error.hint})")
+        cells.wrong.append(f"{error.message} ({error.hint.partition(';')[0][:MAX_HINT]})")
         return None
     if memory_gb is None:
         if others:
             cells.assume("cluster.gpu", first.name, f"{name} may also be {', '.join(others)}")
         return first
     variants = [first, *(catalog.gpu(other) for other in others)]
-    nearest = min(variants, key=lambda spec: abs(spec.memory_bytes / GB - memory_gb))
-    return _package(nearest) if memory_gb * GB > _PACKAGE_FROM * nearest.memory_bytes else nearest
+    form = _form(first)
+
+    def distance(spec: GpuSpec) -> tuple[bool, bool, float]:
+        miss = abs(spec.memory_bytes / GB / memory_gb - 1)
+        return miss > _SAME_GPU, _form(spec) != form, miss
+
+    nearest = min(variants, key=distance)
+    if memory_gb * GB > _PACKAGE_FROM * nearest.memory_bytes:
+        return _variant(nearest.name, dies=DIES_OF_A_PACKAGE, memory_gb=0.0)
+    if distance(nearest)[2] > _SAME_MEMORY:
+        cells.assume("cluster.gpu", nearest.name, f"with {memory_gb:g} GB, which no variant of the catalogue has")
+        return _variant(nearest.name, dies=1, memory_gb=memory_gb)
+    return nearest
+
+
+def _form(spec: GpuSpec) -> str:
+    """Return the form factor in a catalogue name: ``sxm``, ``pcie``, ``nvl`` or nothing."""
+    return next((word for word in ("sxm", "pcie", "nvl") if word in spec.name), "")
 
 
 @lru_cache(maxsize=4096)
-def _package_of(name: str) -> GpuSpec:
-    """Return two dies of a GPU as one device."""
+def _variant(name: str, *, dies: int, memory_gb: float) -> GpuSpec:
+    """Return so many dies of a GPU as one device, with its own memory where ``memory_gb`` is given."""
     die = catalog.gpu(name)
+    usable = None if die.usable_bytes is None else dies * die.usable_bytes
     return replace(
         die,
-        name=f"{name} package",
-        memory_bytes=DIES_OF_A_PACKAGE * die.memory_bytes,
-        usable_bytes=None if die.usable_bytes is None else DIES_OF_A_PACKAGE * die.usable_bytes,
-        hbm_bytes_per_s=DIES_OF_A_PACKAGE * die.hbm_bytes_per_s,
-        peak_flop_per_s={kind: DIES_OF_A_PACKAGE * peak for kind, peak in die.peak_flop_per_s.items()},
-        tdp_w=DIES_OF_A_PACKAGE * die.tdp_w,
+        memory_bytes=int(memory_gb * GB) if memory_gb else dies * die.memory_bytes,
+        usable_bytes=None if memory_gb else usable,
+        hbm_bytes_per_s=dies * die.hbm_bytes_per_s,
+        peak_flop_per_s={kind: dies * peak for kind, peak in die.peak_flop_per_s.items()},
+        tdp_w=dies * die.tdp_w,
     )
-
-
-def _package(die: GpuSpec) -> GpuSpec:
-    """Return two dies of a GPU as one device, the same object for every row."""
-    return _package_of(die.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +77,8 @@ class Machinery:
     """What a row's cluster is made of; equal ones are one cluster for the cost model."""
 
     gpu: str
-    is_package: bool
+    dies: int
+    memory_gb: float
     hb_gbps: float | None
     gpus_per_node: int
     nic_gbps: float
@@ -72,7 +89,7 @@ class Machinery:
 
 def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
     """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
-    usual, found = _usual_node(gpu.name.removesuffix(" package"))
+    usual, found = _usual_node(gpu.name)
     per_node = cells.size("gpus_per_node")
     if per_node is None:
         per_node = usual.gpus
@@ -86,9 +103,11 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
             cells.assume(
                 "cluster.nic_gbps", nic_gbps, f"as in a {usual.name}" if found else "InfiniBand HDR, 200 Gbit/s"
             )
+    dies = round(gpu.tdp_w / usual.gpu.tdp_w)
     kind = Machinery(
-        gpu=gpu.name.removesuffix(" package"),
-        is_package=gpu.name.endswith(" package"),
+        gpu=gpu.name,
+        dies=dies,
+        memory_gb=0.0 if gpu.memory_bytes == dies * usual.gpu.memory_bytes else gpu.memory_bytes / GB,
         hb_gbps=cells.quantity("intra_node_gbps"),
         gpus_per_node=per_node,
         nic_gbps=nic_gbps,
@@ -116,7 +135,8 @@ def _usual_node(gpu: str) -> tuple[NodeSpec, bool]:
 @lru_cache(maxsize=4096)
 def _built(kind: Machinery) -> ClusterSpec:
     """Return a cluster; rows with the same machinery share one object."""
-    spec = _package_of(kind.gpu) if kind.is_package else catalog.gpu(kind.gpu)
+    is_usual = kind.dies == 1 and not kind.memory_gb
+    spec = catalog.gpu(kind.gpu) if is_usual else _variant(kind.gpu, dies=kind.dies, memory_gb=kind.memory_gb)
     if kind.hb_gbps is not None:
         spec = replace(spec, hb_bytes_per_s=gbit_per_s(kind.hb_gbps))
     # the row's rate is a GPU's share of its node; fewer NICs carry more each

@@ -1,19 +1,15 @@
-"""How was the run of a row cut over GPUs? What is not stated is what a user would take: what fits, simplest first.
+"""How was the run of a row cut over GPUs: what does the row say, what its notes, and what do both leave open?
 
-Missing tensor and pipeline sizes: the smallest product that fits in memory, tensor parallelism within a node first.
-Missing recomputation: the least that fits. Missing micro-batch: the fastest that fits. All by the cost model itself.
+What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from opsk.calibration.cells import Cells
 from opsk.calibration.notes import Notes
+from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
@@ -25,21 +21,10 @@ from opsk.calibration.row_software import (
     sharding_of,
     states_of,
 )
-from opsk.costmodel.predict import predict
-from opsk.costmodel.table import PlanTable
-from opsk.errors import PlanInfeasibleError
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Recompute, Sharding, Software, States
-
-FITS_FROM = 0.5
-"""A plan is taken to have fitted from this probability on."""
-PLAIN_RECOMPUTE_UNTIL = 2021
-"""Selective recomputation is of 2022 (Korthikanti et al., arXiv 2205.05198)."""
-_MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
-_BATCH_TOKENS = 1 << 21
-"""Tokens of a step where neither batch nor accumulation is known and the model needs a pipeline: 2 M, about GPT-3's."""
-_MAX_CANDIDATES = 4096
+from opsk.workload.plan import Plan, Precision, Sharding, Software, States
+from opsk.workload.rules import MAX_GPUS
 
 PUBLISHED_MICRO_BATCHES = {
     "GPT-1.7B": (16, 1),
@@ -87,23 +72,6 @@ _PRECISIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
-    """What is settled of a plan before the search; ``None`` is open. ``fixed`` are the fields without a choice."""
-
-    gpus: int | None
-    tp: int | None
-    pp: int | None
-    vpp: int | None
-    micro_batch: int | None
-    global_batch: int | None
-    model_parallel: int | None
-    recompute: Recompute | None
-    cp: int
-    ep: int | None
-    fixed: dict[str, Any]
-
-
 def plan_of(
     cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, software: RunSoftware
 ) -> tuple[Plan, ClusterSpec] | None:
@@ -113,13 +81,13 @@ def plan_of(
         return None
     before = len(cells.assumed)
     cluster = cluster_of(cells, gpu, stated.gpus or gpu_count_of(stated, gpu))
-    candidates = _candidates(stated, model, cluster, software)
+    candidates = candidate_plans(stated, model, cluster, software)
     if cells.wrong:
         return None
     if not candidates:
         cells.wrong.append(_no_candidate(stated))
         return None
-    chosen = candidates[0] if len(candidates) == 1 else _choose(candidates, model, cluster)
+    chosen = candidates[0] if len(candidates) == 1 else likeliest_plan(candidates, model, cluster)
     if stated.gpus is None:
         del cells.assumed[before:]
         cluster = cluster_of(cells, gpu, chosen.gpus)
@@ -138,9 +106,13 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
     precision = _precision(cells, gpu, software)
     sharding = sharding_of(cells, software)
     tp, pp, vpp = (_noted(cells, numbers, name) for name in ("tp", "pp", "vpp"))
-    if tp is None and pp is None and sharding is Sharding.ZERO3 and "model_parallel" not in numbers:
-        tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
-        pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
+    gpus, cp = _gpus(cells, tp, pp), cells.size("cp")
+    tp, pp = _by_arithmetic(cells, gpus, tp, pp, cp or 1)
+    if sharding is Sharding.ZERO3 and "model_parallel" not in numbers:
+        if tp is None:
+            tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
+        if pp is None:
+            pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
     micro_batch, ep = _noted(cells, numbers, "micro_batch"), _noted(cells, numbers, "ep")
     published = PUBLISHED_MICRO_BATCHES.get(cells.text("model"))
     if micro_batch is None and published:
@@ -151,7 +123,6 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
     global_batch = _noted(cells, numbers, "global_batch")
     if global_batch is None and notes.batch_tokens:
         global_batch = max(round(notes.batch_tokens / model.seq), 1)
-    cp = cells.size("cp")
     recompute = recompute_of(cells, notes)
     fixed = {
         "sharding": sharding,
@@ -170,7 +141,7 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
         "sequence_parallel": _sequence_parallel(cells, software, tp),
     }
     return Stated(
-        gpus=cells.size("gpus"),
+        gpus=gpus,
         tp=tp,
         pp=pp,
         vpp=vpp,
@@ -182,6 +153,27 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
         ep=ep,
         fixed=fixed,
     )
+
+
+def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
+    """Return the number of GPUs, by the product of the axes where only these are stated."""
+    gpus, dp = cells.size("gpus"), cells.size("dp")
+    if gpus is not None and gpus > MAX_GPUS:
+        cells.wrong.append(f"gpus is {gpus}, more than any cluster has")
+    if gpus is None and tp and pp and dp:
+        return tp * pp * dp * (cells.size("cp") or 1)
+    return gpus
+
+
+def _by_arithmetic(
+    cells: Cells, gpus: int | None, tp: int | None, pp: int | None, cp: int
+) -> tuple[int | None, int | None]:
+    """Return tensor and pipeline size, the missing one of them from gpus = tp x pp x cp x dp where that is whole."""
+    dp = cells.size("dp")
+    if gpus is None or dp is None or (tp is None) == (pp is None) or gpus % ((tp or pp or 1) * cp * dp):
+        return tp, pp
+    rest = gpus // ((tp or pp or 1) * cp * dp)
+    return (tp, rest) if pp is None else (rest, pp)
 
 
 def _recomputes_blocks(notes: Notes) -> bool:
@@ -202,7 +194,7 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
     stated = cells.text("precision").lower()
     has_bf16 = "bf16" in gpu.peak_flop_per_s
     if stated:
-        precision = _PRECISIONS.get(stated)
+        precision = _PRECISIONS.get(stated) or _like(stated)
         if precision is None:
             cells.wrong.append(f"precision is {stated[:40]!r}, must be one of {', '.join(_PRECISIONS)}")
             return Precision.BF16
@@ -215,6 +207,12 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
         have = ", ".join(sorted(gpu.peak_flop_per_s))
         cells.wrong.append(f"{gpu.name} has no {precision.value} peak in the catalogue; it has {have}")
     return precision
+
+
+def _like(stated: str) -> Precision | None:
+    """Return the number format whose name stands in a longer one (``bf16 + fp8 matmul``), the smallest first."""
+    words = ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "bfloat16", "fp16", "fp32")
+    return next((_PRECISIONS[word] for word in words if word in stated), None)
 
 
 def _states(cells: Cells, notes: Notes, software: RunSoftware, precision: Precision) -> States:
@@ -236,126 +234,6 @@ def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> b
     return None if is_usual else False
 
 
-def _axes(stated: Stated, model: ModelShape, cluster: ClusterSpec) -> list[tuple[int, int]]:
-    """Return the tensor and pipeline sizes that may have been used, smallest product first."""
-    per_node = min(cluster.node.gpus, 8)
-    sizes = [tp for tp in (1, 2, 4, 8) if tp <= per_node and model.heads % tp == 0]
-    if stated.tp is not None and stated.pp is not None:
-        return [(stated.tp, stated.pp)]
-    if stated.model_parallel is not None:
-        tp = stated.tp or max((size for size in sizes if stated.model_parallel % size == 0), default=1)
-        return [(tp, max(stated.model_parallel // tp, 1))]
-    if stated.tp is not None:
-        sizes = [stated.tp]
-    stages = (
-        [stated.pp]
-        if stated.pp is not None
-        else [pp for pp in range(1, min(model.layers, 128) + 1) if model.layers % pp == 0]
-    )
-    widest = max(sizes)
-    pairs = [(tp, pp) for tp in sizes for pp in stages if stated.pp is not None or pp == 1 or tp == widest]
-    return sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[1]))
-
-
-def _candidates(stated: Stated, model: ModelShape, cluster: ClusterSpec, software: RunSoftware) -> list[Plan]:
-    """Return the plans that agree with what is stated, simplest first."""
-    plans: list[Plan] = []
-    for tp, pp in _axes(stated, model, cluster):
-        ranks = tp * pp * stated.cp
-        if stated.gpus is not None and stated.gpus % ranks:
-            continue
-        for recompute in _recomputes(stated, model, software):
-            for micro_batch, dp, batch in _batches(stated, model, cluster, ranks, pp):
-                plan = _plan(stated, model, cluster, tp, pp, dp, recompute, micro_batch, batch)
-                if plan is not None:
-                    plans.append(plan)
-                if len(plans) >= _MAX_CANDIDATES:
-                    return plans
-    return plans
-
-
-def _recomputes(stated: Stated, model: ModelShape, software: RunSoftware) -> Sequence[Recompute]:
-    """Return what may have been recomputed, least first; recipes of Megatron Core recompute modules, not layers."""
-    if stated.recompute is not None:
-        return (stated.recompute,)
-    if model.flash_attention and software.family is Software.MEGATRON_CORE:
-        return (Recompute.NONE, Recompute.SELECTIVE)
-    if model.flash_attention or software.year <= PLAIN_RECOMPUTE_UNTIL:
-        return (Recompute.NONE, Recompute.FULL)
-    return (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-
-
-def _batches(
-    stated: Stated, model: ModelShape, cluster: ClusterSpec, ranks: int, pp: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield micro-batch, data-parallel size and global batch."""
-    dp = max(2, cluster.node.gpus // ranks) if stated.gpus is None else stated.gpus // ranks
-    whole = stated.global_batch
-    sizes = _MICRO_BATCHES if stated.micro_batch is None else (stated.micro_batch,)
-    dividing = [size for size in sizes if whole is None or whole % (size * dp) == 0]
-    for size in dividing or sizes[:1]:
-        wanted = whole if whole is not None else _BATCH_TOKENS / model.seq if pp > 1 else 1
-        batch = max(round(wanted / (size * dp)), 1) * size * dp
-        yield size, dp, batch
-
-
-def _plan(
-    stated: Stated,
-    model: ModelShape,
-    cluster: ClusterSpec,
-    tp: int,
-    pp: int,
-    dp: int,
-    recompute: Recompute,
-    micro_batch: int,
-    batch: int,
-) -> Plan | None:
-    """Return one candidate, ``None`` where its sizes cannot be."""
-    fixed = dict(stated.fixed)
-    if fixed["sequence_parallel"] is None:
-        fixed["sequence_parallel"] = tp > 1
-    ep = stated.ep if stated.ep is not None else usual_expert_parallel(model, cluster, tp * dp * stated.cp)
-    try:
-        return Plan(
-            tp=tp,
-            pp=pp,
-            vpp=stated.vpp if stated.vpp is not None and pp > 1 else 1,
-            cp=stated.cp,
-            ep=ep if model.experts else 1,
-            dp=dp,
-            recompute=recompute,
-            micro_batch=micro_batch,
-            global_batch=batch,
-            **fixed,
-        )
-    except PlanInfeasibleError:
-        return None
-
-
-def usual_expert_parallel(model: ModelShape, cluster: ClusterSpec, ranks: int) -> int:
-    """Return the expert parallelism that is usual: as wide as a node, as far as experts and ranks divide."""
-    most = min(cluster.node.gpus, 8)
-    fitting = [ep for ep in range(1, most + 1) if model.experts and model.experts % ep == 0 and ranks % ep == 0]
-    return max(fitting, default=1)
-
-
-def _choose(candidates: Sequence[Plan], model: ModelShape, cluster: ClusterSpec) -> Plan:
-    """Return the first that fits by model-parallel product and recomputation, then the fastest of its micro-batches."""
-    table = predict(model, PlanTable.of(candidates), cluster)
-    fits = np.broadcast_to(table.memory.fit_probability, len(candidates)) >= FITS_FROM
-    memory = np.broadcast_to(table.memory.total_bytes.expected, len(candidates))
-    rate = np.broadcast_to(table.time.tokens_per_s_per_gpu.expected, len(candidates))
-    order = {kind: place for place, kind in enumerate(Recompute)}
-    if not fits.any():
-        return candidates[int(np.argmin(memory))]
-
-    def preference(index: int) -> tuple[float, ...]:
-        plan = candidates[index]
-        return (plan.tp * plan.pp, plan.pp, order[plan.recompute], -float(rate[index]))
-
-    return candidates[min((int(index) for index in np.flatnonzero(fits)), key=preference)]
-
-
 def _note_choice(cells: Cells, stated: Stated, plan: Plan) -> None:
     """Note what the choice settled that the row leaves open."""
     smallest = "the smallest model-parallel product that fits, tensor parallelism within a node first"
@@ -370,7 +248,7 @@ def _note_choice(cells: Cells, stated: Stated, plan: Plan) -> None:
     if stated.vpp is None and plan.pp > 1:
         cells.assume("plan.vpp", plan.vpp, "stages are not interleaved unless asked for")
     if stated.ep is None and plan.ep > 1:
-        cells.assume("plan.ep", plan.ep, "as wide as a node")
+        cells.assume("plan.ep", plan.ep, "as wide as a node, wider where that does not fit")
     if stated.recompute is None:
         cells.assume("plan.recompute", plan.recompute.value, "the least that fits")
     if stated.micro_batch is None:

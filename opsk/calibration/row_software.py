@@ -16,16 +16,22 @@ from opsk.workload.plan import Loss, Offload, Optimizer, Recompute, Sharding, So
 
 FUSED_ATTENTION_SINCE = 2023
 """Training runs published from this year on use fused attention: FlashAttention is of May 2022 (arXiv 2205.14135)."""
+LLAMA_SINCE = 2023
+"""LLaMA is of February 2023; no model of its kind was trained in public before."""
 MEGATRON_CORE_SINCE = 2023
 """Megatron Core and Transformer Engine became Megatron-LM's base in 2023."""
 
 _FAMILIES: tuple[tuple[Software, int, tuple[str, ...]], ...] = (
     (Software.DEEPSPEED, 2021, ("deepspeed", "gpt-neox", "neox", "bloom", "bigscience", "turing nlg", "mt-nlg")),
     (Software.DEEPSPEED, 2023, ("internevo", "internlm", "colossal")),
-    (Software.MEGATRON_CORE, 2024, ("megatron-bridge", "megatron-swift", "primus", "maxtext", "dgxc", "pai-megatron")),
+    (Software.MEGATRON_CORE, 2024, ("megatron-bridge", "megatron-swift", "primus", "dgxc", "pai-megatron")),
     (Software.MEGATRON_CORE, 2023, ("megatron-core", "mcore", "nemo", "transformer engine", "mlperf")),
     (Software.PYTORCH, 2023, ("llm-foundry", "mosaic", "torchtitan", "torchtune", "litgpt", "lightning", "tinyllama")),
-    (Software.PYTORCH, 2023, ("olmo", "axolotl", "unsloth", "trl", "nanogpt", "llama-recipes", "accelerate")),
+    (
+        Software.PYTORCH,
+        2023,
+        ("olmo", "maxtext", "axolotl", "unsloth", "peft", "trl", "nanogpt", "llama-recipes", "accelerate"),
+    ),
     (Software.PYTORCH, 2021, ("fairscale", "xformers", "metaseq", "fairseq", "huggingface", "hugging face")),
     (Software.MEGATRON, 2020, ("megatron",)),
     (Software.PYTORCH, 2021, ("fsdp", "fsdp2", "ddp", "pytorch", "transformers", "torchrun")),
@@ -58,16 +64,17 @@ def software_of(cells: Cells, notes: Notes, gpu: GpuSpec) -> RunSoftware:
     first_clause = notes.text.partition(";")[0]
     family, why = _family(first_clause, origin, notes.text)
     since = (year for _, year, words in _FAMILIES if _named(words, f"{first_clause} {origin}"))
-    year = max(_year(origin, gpu), *since, 0)
+    year = max(_year(origin, gpu), *since, LLAMA_SINCE if cells.text("arch").lower() in ("llama", "moe") else 0)
     sharding = cells.text("sharding").lower()
     if family is None:
         splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1
         is_sharded = "zero3" in sharding or "fsdp" in sharding
-        family = Software.PYTORCH if is_sharded and not splits_model else Software.MEGATRON
+        is_small = cells.size("gpus") == 1 or notes.says("lora")
+        family = Software.PYTORCH if (is_sharded or is_small) and not splits_model else Software.MEGATRON
     if family is Software.MEGATRON:
         family, why = _megatron(sharding, year, notes, gpu, why)
     cells.assume("plan.software", family.value, f"{why}; of about {year}")
-    is_new = year >= FUSED_ATTENTION_SINCE or family in (Software.MEGATRON_CORE, Software.PYTORCH)
+    is_new = year >= FUSED_ATTENTION_SINCE or family is Software.MEGATRON_CORE
     return RunSoftware(family=family, year=year, fuses_attention=is_new and gpu.architecture != "volta")
 
 
@@ -135,10 +142,8 @@ def states_of(cells: Cells, notes: Notes, software: RunSoftware) -> States:
 
 def optimizer_of(notes: Notes) -> Optimizer:
     """Return the optimizer; Adam in full precision unless the notes name another."""
-    is_8bit, is_paged = (
-        notes.says("8-bit adam", "8bit adam", "adam8bit", "adamw8bit"),
-        notes.says("pagedadam", "paged adam"),
-    )
+    is_8bit = notes.says("8-bit adam", "8bit adam", "adam8bit", "adamw8bit", "adam 8bit", "adamw 8bit", "adamw 8-bit")
+    is_paged = notes.says("pagedadam", "paged adam", "paged_adam")
     if is_8bit and is_paged:
         return Optimizer.PAGED_ADAM_8BIT
     if is_8bit or is_paged:
