@@ -18,7 +18,8 @@ class StatedModel:
 
     Sizes count elements: ``hidden`` is the width of the residual stream, ``ffn`` the inner width of the dense MLP,
     ``expert_ffn`` the inner width of one routed expert, ``seq`` the tokens of one training sequence.
-    ``vocab`` is the number of rows of the embedding as allocated, padding included, where that is stated.
+    ``vocab`` is the number of rows of the embedding as allocated, padding included, where that is stated. The rest are
+    details as `ModelShape` has them.
     """
 
     name: str | None = None
@@ -38,6 +39,28 @@ class StatedModel:
     tied_embeddings: bool | None = None
     learned_positions: bool | None = None
     flash_attention: bool | None = None
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_rope_dim: int | None = None
+    v_head_dim: int | None = None
+    dense_layers: int | None = None
+    dense_interleaved: bool | None = None
+    shared_ffn: int | None = None
+    shared_gate: bool | None = None
+    router_bias: bool | None = None
+    position_rows: int | None = None
+    attention_sinks: bool | None = None
+    attention_window: int | None = None
+    windowed_layers: int | None = None
+    qkv_bias: bool | None = None
+    output_bias: bool | None = None
+    mlp_bias: bool | None = None
+    norm_bias: bool | None = None
+    head_bias: bool | None = None
+    qk_norm: bool | None = None
+    qk_norm_whole: bool | None = None
+    norms_per_layer: int | None = None
+    embedding_norm: bool | None = None
 
 
 _MAY_BE_ZERO = (

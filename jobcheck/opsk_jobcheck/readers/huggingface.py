@@ -1,44 +1,21 @@
-"""What shape has the model of a HuggingFace ``config.json``?
+"""What does a HuggingFace ``config.json`` that a script names state, and on which line?
 
-``max_position_embeddings`` is the longest sequence that the model can take, not the one that is trained: ``seq`` stays
-open. Quantisation and generation settings say nothing of the shape and are not read.
+What its keys mean is told by `opsk.workload.huggingface`; here each value gets the line that states it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from opsk.errors import InputError
-from opsk.workload.model import StatedModel
+from opsk.workload.huggingface import families
+from opsk.workload.huggingface.model import read_shape
+from opsk.workload.huggingface.reading import MAX_TEXT, Path
+from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.workload import Evidence, Problem
-from opsk_jobcheck.readers import huggingface_families as families
-from opsk_jobcheck.readers.json_lines import LinedObject, read_object
-
-MAX_TEXT = 200
-MAX_COUNT = 10**9
-
-NESTED = ("text_config", "llm_config", "language_config", "language_model")
-"""Where a model of several parts keeps the shape of its decoder."""
-_KEYS = {
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num"),
-    "head_dim": ("head_dim", "kv_channels", "attention_head_dim", "v_head_dim"),
-    "ffn": ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-    "vocab": ("padded_vocab_size", "vocab_size"),
-    "experts": ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"),
-    "top_k": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "num_selected_experts", "moe_k"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "expert_ffn": ("moe_intermediate_size", "expert_ffn_hidden_size"),
-}
-_MAY_BE_ZERO = frozenset({"experts", "top_k", "shared_experts", "expert_ffn"})
-_PARTS = ("attn_config", "ffn_config")
-_PART_KEYS = {"kv_heads": ("kv_n_heads",), "ffn": ("ffn_hidden_size",)}
-"""MPT and DBRX keep part of the shape in objects of their own."""
+from opsk_jobcheck.readers.json_lines import read_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +34,8 @@ class ConfigReading:
 def read_config(text: str, *, file: str) -> ConfigReading:
     """Return the shape that the text of a ``config.json`` states; never raises.
 
+    Multi-token prediction is left out: what trains from such a file does not build it.
+
     Parameters
     ----------
     text
@@ -69,199 +48,31 @@ def read_config(text: str, *, file: str) -> ConfigReading:
     except InputError as error:
         line = error.__cause__.lineno if isinstance(error.__cause__, json.JSONDecodeError) else 0
         return ConfigReading(problems=(Problem(what=error.message, file=file, line=line, hint=error.hint),))
-    return _Config(document, text.split("\n"), file).read()
+    config = read_shape(document.values)
+    if config.family in families.ENCODER_DECODERS:
+        config.refuse()
+    lines = text.split("\n")
+    stated = {name: value for name, value in config.found.items() if name in MODEL_FIELDS and config.is_decoder}
+    return ConfigReading(
+        model=StatedModel(**stated),
+        model_type=config.family or None,
+        evidence=tuple(
+            _evidence(name, value, _line(document.lines, config.paths[name]), lines, file)
+            for name, value in stated.items()
+        ),
+        problems=tuple(
+            Problem(what=fault.what, file=file, line=_line(document.lines, fault.path), hint=fault.hint)
+            for fault in config.faults
+        ),
+    )
 
 
-class _Config:
-    """Collects the shape of one file."""
-
-    def __init__(self, document: LinedObject, lines: list[str], file: str) -> None:
-        self.lines, self.text, self.file = document.lines, lines, file
-        self.path: tuple[str, ...] = ()
-        self.root = self.values = document.values
-        self.found: dict[str, Any] = {}
-        self.evidence: list[Evidence] = []
-        self.problems: list[Problem] = []
-        self._enter_decoder()
-        kind = self.values.get("model_type", self.root.get("model_type"))
-        self.family = kind[:MAX_TEXT] if isinstance(kind, str) else ""
-
-    def read(self) -> ConfigReading:
-        """Return what the file states."""
-        if self.root.get("is_encoder_decoder") is True or self.family in families.NOT_DECODERS:
-            what = f"{self.family or 'the model'} is no decoder-only transformer, and is not predicted"
-            self._problem(what, ("model_type",), "state the shape of a comparable decoder in #OPSK lines")
-        else:
-            self._name()
-            for name, keys in _KEYS.items():
-                self._first_of(name, keys, self.values, self.path)
-            self._parts()
-            self._heads()
-            self._ffn()
-            self._experts()
-            self._flags()
-            self._caveats()
-        return ConfigReading(
-            model=StatedModel(**self.found),
-            model_type=self.family or None,
-            evidence=tuple(self.evidence),
-            problems=tuple(self.problems),
-        )
-
-    def _enter_decoder(self) -> None:
-        """Go on in the decoder's own object, when the shape does not stand at the top."""
-        for name in NESTED:
-            inner = self.root.get(name)
-            if isinstance(inner, dict) and not any(key in self.root for key in _KEYS["layers"]):
-                self.values, self.path = inner, (name,)
-                what = f"only the text decoder ({name}) is read; the other parts of the model are not counted"
-                self._problem(what, (name,), "expect more memory when they are trained too")
-                return
-
-    def _name(self) -> None:
-        """Keep a name for people: the last part of the path it was saved under, or the family."""
-        for key, path in (("_name_or_path", ()), ("name_or_path", ()), ("model_type", ())):
-            written = self.root.get(key)
-            shown = written.rstrip("/").rpartition("/")[2][:MAX_TEXT] if isinstance(written, str) else ""
-            if shown.strip("."):
-                self._state("name", shown, (*path, key))
-                return
-
-    def _first_of(self, name: str, keys: Iterable[str], values: Mapping[str, Any], path: tuple[str, ...]) -> None:
-        """Keep the first of several keys that holds a count."""
-        if name in self.found:
-            return
-        for key in keys:
-            value = values.get(key)
-            if value is None:
-                continue
-            least = 0 if name in _MAY_BE_ZERO else 1
-            if type(value) is int and least <= value < MAX_COUNT:
-                self._state(name, value, (*path, key))
-                return
-            what = f"{key} is {repr(value)[:60]}, must be a whole number from {least} on"
-            self._problem(what, (*path, key), "correct the file")
-
-    def _parts(self) -> None:
-        """Read the objects in which MPT and DBRX keep part of the shape."""
-        for part in _PARTS:
-            inner = self.values.get(part)
-            if isinstance(inner, dict):
-                for name, keys in (*_PART_KEYS.items(), *_KEYS.items()):
-                    if name not in ("hidden", "layers", "vocab"):
-                        self._first_of(name, keys, inner, (*self.path, part))
-
-    def _heads(self) -> None:
-        """Tell the key and value heads of families that do not give their number."""
-        heads = self.found.get("heads")
-        if self.family in ("gpt_bigcode", "falcon") and not self.values.get("new_decoder_architecture"):
-            alone = self.values.get("multi_query", True)
-            if isinstance(alone, bool):
-                self._forget("kv_heads")
-                self._state_if("kv_heads", 1 if alone else heads, self._or_family("multi_query"))
-        elif "kv_heads" in self.found:
-            return
-        elif self.values.get("multi_query") is True:
-            self._state("kv_heads", 1, (*self.path, "multi_query"))
-        elif self.family in families.ALL_HEADS | families.HEADS_BY_DEFAULT or (
-            self.family in ("falcon", "mpt") or self.values.get("multi_query") is False
-        ):
-            self._state_if("kv_heads", heads, self._or_family("multi_query"))
-
-    def _ffn(self) -> None:
-        """Tell the inner width of families that do not give it, or give it another way."""
-        ratio = self.values.get("expansion_ratio", 4)
-        hidden = self.found.get("hidden")
-        if "ffn" not in self.found and self.family in families.FOUR_TIMES and hidden and ratio in (1, 2, 3, 4, 8):
-            self._state("ffn", int(ratio) * hidden, self._or_family("expansion_ratio"))
-        if self.family in families.HALF_FFN and "ffn" in self.found:
-            half = self.found["ffn"] // 2
-            self._forget("ffn")
-            self._state_if("ffn", half, (*self.path, "intermediate_size"))
-
-    def _experts(self) -> None:
-        """Tell what a mixture of experts leaves to its family."""
-        if not self.found.get("experts"):
-            for name in ("top_k", "shared_experts", "expert_ffn"):
-                self._forget(name)
-            return
-        if not self.found.get("expert_ffn"):
-            self._forget("expert_ffn")
-            width, path = self.values.get("intermediate_size"), (*self.path, "intermediate_size")
-            if type(width) is not int or not 0 < width < MAX_COUNT:
-                width, path = self.found.get("ffn"), (*self.path, "ffn_config", "ffn_hidden_size")
-            self._state_if("expert_ffn", width, path)
-        shared, width = self.values.get("shared_expert_intermediate_size"), self.found.get("expert_ffn")
-        if "shared_experts" in self.found:
-            return
-        if type(shared) is int and width and shared >= 0 and shared % width == 0:
-            self._state("shared_experts", shared // width, (*self.path, "shared_expert_intermediate_size"))
-        elif self.family in ("llama4", "llama4_text"):
-            self._state("shared_experts", 1, self._or_family(""))
-
-    def _flags(self) -> None:
-        """Tell gating, tied embeddings and learned positions, each by its key or by the family."""
-        activation = self.values.get("hidden_act", self.values.get("hidden_activation", ""))
-        gated = _by_family(self.family, families.GATED, families.PLAIN)
-        if gated is not None:
-            self._state("gated_mlp", gated, self._or_family(""))
-        elif isinstance(activation, str) and activation in families.GATED_ACTIVATIONS | families.PLAIN_ACTIVATIONS:
-            key = "hidden_act" if "hidden_act" in self.values else "hidden_activation"
-            self._state("gated_mlp", activation in families.GATED_ACTIVATIONS, (*self.path, key))
-        for values, path in ((self.values, self.path), (self.root, ())):
-            tied = values.get("tie_word_embeddings")
-            if isinstance(tied, bool) and "tied_embeddings" not in self.found:
-                self._state("tied_embeddings", tied, (*path, "tie_word_embeddings"))
-        if "tied_embeddings" not in self.found:
-            tied = _by_family(self.family, families.TIED, families.UNTIED)
-            self._state_if("tied_embeddings", tied, self._or_family(""))
-        learned = _by_family(self.family, families.LEARNED_POSITIONS, families.NO_LEARNED_POSITIONS)
-        if learned is not None:
-            self._state("learned_positions", learned, self._or_family(""))
-        elif "rope_theta" in self.values:
-            self._state("learned_positions", False, (*self.path, "rope_theta"))
-
-    def _caveats(self) -> None:
-        """Say what of the shape is counted only roughly."""
-        if type(self.values.get("kv_lora_rank")) is int:
-            what = "multi-head latent attention is counted as ordinary attention of the same heads"
-            self._problem(what, (*self.path, "kv_lora_rank"), "expect the real need to be lower")
-        if not self.found.get("experts"):
-            return
-        for key in families.PARTLY_DENSE:
-            value = self.values.get(key)
-            if (type(value) is int and value > (0 if key == "first_k_dense_replace" else 1)) or value in ([0], [1]):
-                what = f"some layers are dense ({key}); all are counted as mixtures of experts"
-                self._problem(what, (*self.path, key), "expect the real need to be lower")
-
-    def _or_family(self, key: str) -> tuple[str, ...]:
-        """Return the path of a key, or that of the family's name where the key is not given."""
-        if key in self.values:
-            return (*self.path, key)
-        return (*self.path, "model_type") if "model_type" in self.values else ("model_type",)
-
-    def _state(self, name: str, value: object, path: tuple[str, ...]) -> None:
-        """Keep a value and the line that states it."""
-        self.found[name] = value
-        line = self.lines.get(path, 0)
-        text = self.text[line - 1].strip()[:MAX_TEXT] if 0 < line <= len(self.text) else ""
-        self.evidence.append(Evidence(field=f"model.{name}", value=value, file=self.file, line=line, text=text))
-
-    def _state_if(self, name: str, value: object, path: tuple[str, ...]) -> None:
-        """Keep a value when there is one."""
-        if value is not None:
-            self._state(name, value, path)
-
-    def _forget(self, name: str) -> None:
-        """Drop a value that its family reads otherwise."""
-        self.found.pop(name, None)
-        self.evidence = [entry for entry in self.evidence if entry.field != f"model.{name}"]
-
-    def _problem(self, what: str, path: tuple[str, ...], hint: str) -> None:
-        """Keep something that is wrong, with the line of its key."""
-        self.problems.append(Problem(what=what, file=self.file, line=self.lines.get(path, 0), hint=hint))
+def _line(lines: Mapping[Path, int], path: Path) -> int:
+    """Return the line of a key, 0 where it is not known."""
+    return lines.get(path, 0)
 
 
-def _by_family(family: str, yes: frozenset[str], no: frozenset[str]) -> bool | None:
-    """Return what a family fixes, ``None`` when it is not known."""
-    return True if family in yes else False if family in no else None
+def _evidence(name: str, value: object, line: int, lines: list[str], file: str) -> Evidence:
+    """Return a value with the line that states it."""
+    shown = lines[line - 1].strip()[:MAX_TEXT] if 0 < line <= len(lines) else ""
+    return Evidence(field=f"model.{name}", value=value, file=file, line=line, text=shown)

@@ -66,7 +66,7 @@ def test_the_longest_sequence_is_not_the_trained_one() -> None:
 
 def test_gpt2_fixes_what_it_does_not_say() -> None:
     reading = read(model_type="gpt2", n_embd=768, n_layer=12, n_head=12, vocab_size=50257, n_inner=None)
-    # GPT-2: MLP of 4 x 768, one key and value head a head, tied, learned positions
+    # GPT-2: MLP of 4 x 768, one key and value head a head, tied, learned positions, biases everywhere
     assert stated(reading) == {
         "layers": 12,
         "hidden": 768,
@@ -77,6 +77,10 @@ def test_gpt2_fixes_what_it_does_not_say() -> None:
         "gated_mlp": False,
         "tied_embeddings": True,
         "learned_positions": True,
+        "qkv_bias": True,
+        "output_bias": True,
+        "mlp_bias": True,
+        "norm_bias": True,
     }
 
 
@@ -157,9 +161,14 @@ def test_mixtures_of_experts_are_read(
     assert (model.experts, model.top_k, model.shared_experts, model.expert_ffn) == (experts, top_k, shared, width)
 
 
-def test_dense_first_layers_are_said() -> None:
-    reading = read(model_type="deepseek_v3", n_routed_experts=256, first_k_dense_replace=3)
-    assert any("first_k_dense_replace" in problem.what for problem in reading.problems)
+def test_details_point_at_the_key_that_states_them() -> None:
+    reading = read_config(
+        '{"model_type": "deepseek_v3",\n"n_routed_experts": 256,\n"first_k_dense_replace": 3}', file="x"
+    )
+    assert reading.model.dense_layers == 3
+    assert {entry.field: entry.line for entry in reading.evidence}["model.dense_layers"] == 3
+    # what trains from such a file does not build multi-token prediction, so that nothing is said of it
+    assert not read(model_type="deepseek_v3", num_nextn_predict_layers=1, num_hidden_layers=61).problems
 
 
 def test_the_decoder_of_a_multimodal_model_is_read() -> None:
@@ -205,6 +214,8 @@ def test_what_is_no_configuration_is_one_problem(text: str, line: int) -> None:
 
 def test_encoders_are_refused() -> None:
     assert read(model_type="bert", hidden_size=768).model.hidden is None
+    assert read(model_type="t5", d_model=768).model.hidden is None
+    assert read(model_type="t5", d_model=768).problems
     assert read(model_type="new", is_encoder_decoder=True, d_model=512).problems
 
 

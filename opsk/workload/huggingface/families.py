@@ -28,7 +28,7 @@ PLAIN_ACTIVATIONS = frozenset({"gelu_new", "gelu_fast", "relu", "relu2"})
 """Activation names that decide for a family which is in neither list; plain ``gelu`` is used by both kinds."""
 
 TIED = _names("""
-    bloom cohere cohere2 falcon gemma gemma2 gemma3 gemma3_text gpt2 gpt_bigcode gpt_neo mpt opt starcoder2
+    bloom cohere cohere2 falcon gemma gemma2 gemma3 gemma3_text gpt2 gpt_bigcode gpt_neo mpt opt starcoder2 t5 umt5
 """)
 UNTIED = _names("""
     baichuan codegen dbrx deepseek_v2 deepseek_v3 glm4_moe gpt_neox gpt_oss gptj granite internlm2 jamba llama
@@ -43,7 +43,7 @@ ALL_HEADS = _names("""
     bloom codegen gpt2 gpt_neo gpt_neox gptj opt
 """)
 """No grouped heads: every query head has its own key and value."""
-HEADS_BY_DEFAULT = frozenset({"llama", "phi", "phi3", "olmo", "deepseek_v2"})
+HEADS_BY_DEFAULT = frozenset({"llama", "phi", "phi3", "olmo", "deepseek_v2", "internlm"})
 """``num_key_value_heads`` left out is ``num_attention_heads``."""
 FOUR_TIMES = _names("""
     bloom codegen falcon gpt2 gpt_bigcode gpt_neo gptj mpt
@@ -55,5 +55,37 @@ NOT_DECODERS = _names("""
     albert bert bart clip deberta deberta-v2 distilbert electra esm mbart modernbert mt5 pegasus roberta siglip t5 vit
     wav2vec2 whisper xlm-roberta
 """)
-PARTLY_DENSE = ("first_k_dense_replace", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
-"""Keys that leave some layers of a mixture of experts dense."""
+ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5"})
+"""Encoder-decoder models whose shape is read."""
+HYBRIDS = _names("""
+    bamba falcon_h1 falcon_mamba jamba lfm2 mamba mamba2 minimax nemotron_h qwen3_next recurrent_gemma rwkv zamba zamba2
+""")
+"""Layers that are no attention; they are counted as if they were."""
+
+ONE_NORM = frozenset({"codegen", "cohere", "cohere2", "gptj", "phi"})
+"""Attention and MLP run side by side after one norm."""
+FOUR_NORMS = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4"})
+"""Norms before and after attention and MLP."""
+NO_NORM_PARAMETERS = frozenset({"olmo"})
+NORM_WITH_BIAS = _names("""
+    bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj nemotron opt persimmon phi phimoe stablelm starcoder2
+""")
+EMBEDDING_NORM = frozenset({"bloom"})
+NORMS_QK_BY_HEAD = _names("exaone4 gemma3 gemma3_text qwen3 qwen3_moe")
+NORMS_QK_WHOLE = frozenset({"olmo2", "olmo3", "olmoe"})
+HEAD_BIAS = frozenset({"codegen", "gptj", "phi"})
+ROUTER_BIAS = frozenset({"deepseek_v3", "glm4_moe", "gpt_oss", "kimi_k2"})
+
+QKV_BIAS = _names("bloom gpt2 gpt_bigcode gpt_neox opt persimmon phi qwen qwen2 qwen2_moe starcoder2 gpt_oss chatglm")
+NO_QKV_BIAS = _names("codegen gpt_neo gptj mpt")
+OUTPUT_BIAS = _names("bloom gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss opt persimmon phi starcoder2")
+NO_OUTPUT_BIAS = _names("chatglm codegen glm glm4 glm4_moe gptj mpt qwen qwen2 qwen2_moe stablelm")
+MLP_BIAS = _names("bloom codegen gpt2 gpt_bigcode gpt_neo gpt_neox gpt_oss gptj opt persimmon phi starcoder2")
+"""Biases that the family has or has not, whatever the file says of others."""
+
+HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128}
+"""Width of a head where the file does not give it and it is not hidden / heads."""
+SLIDING = {"cohere2": (4, 3), "gemma2": (2, 1), "gemma3": (6, 5), "gemma3_text": (6, 5), "gpt_oss": (2, 1)}
+"""Of how many layers in a row how many have a sliding window."""
+ALWAYS_SLIDING = _names("mistral mixtral ministral phi3 starcoder2")
+"""All layers have the window that ``sliding_window`` states."""

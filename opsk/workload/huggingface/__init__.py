@@ -1,0 +1,1 @@
+"""Which shape has the model that a HuggingFace ``config.json`` describes?"""
