@@ -73,8 +73,7 @@ class Stages:
 def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     """Return the candidate stages of every plan.
 
-    Layers of the first and last stage are those asked for. What does not divide evenly goes to the middle stages first,
-    as Megatron-LM and DeepSpeed do when embedding and head count as layers of the split.
+    Arrays without dimensions (one model) and columns (a model a plan) of ``model`` broadcast alike.
     """
     pp, last = shares.pp, shares.pp - 1
     index = np.stack([np.zeros_like(pp), np.minimum(1.0, last), last])
@@ -99,8 +98,8 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
 def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: BoolColumn) -> FloatColumn:
     """Return the layers of the candidate stages, shape (3, plans).
 
-    DeepSeek-V3's 61 layers on 16 stages with one asked for on the last are 15 times 4 and 1; left even, 13 of the
-    middle stages have 4 and all others 3.
+    What does not divide evenly goes to the middle stages first, as Megatron-LM and DeepSpeed do when embedding and head
+    count as layers of the split: 70 layers on 12 stages are 5, ten times 6, and 5 (BLOOM).
     """
     pp, last = shares.pp, shares.pp - 1
     first_layers, last_layers = shares.first_stage_layers, shares.last_stage_layers
@@ -109,10 +108,28 @@ def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: 
     even = np.floor(shared / np.maximum(pp - by_hand, 1.0))
     rest = shared - even * (pp - by_hand)
     layers = even + (np.where(is_first, rest == last, ~is_last) & (rest > 0))
+    if np.any(model.dense_layers) or np.any(model.mtp_layers):
+        layers = np.where(by_hand == 0, _layers_with_light_end(model, shares, layers, is_last), layers)
     if np.any(by_hand):
         layers = np.where(is_first & (first_layers > 0), first_layers, layers)
         layers = np.where(is_last & (last_layers > 0), last_layers, layers)
     return np.where(pp > 1, layers, model.layers)
+
+
+def _layers_with_light_end(
+    model: ShapeColumns, shares: Shares, layers: FloatColumn, is_last: BoolColumn
+) -> FloatColumn:
+    """Return the layers where the last stage makes up for dense layers at the start and multi-token prediction.
+
+    That is where they do not divide with embedding and head counted either: 61 layers on 16 stages are 15 times 4, and
+    1 (Megatron Bridge's layouts of DeepSeek-V3 and Kimi K2).
+    """
+    chunks = shares.pp * shares.vpp
+    full = np.ceil(model.layers / chunks) * shares.vpp
+    light = model.layers - full * (shares.pp - 1)
+    has_ends = model.dense_layers * (1 - model.dense_interleaved) + model.mtp_layers > 0
+    is_odd = has_ends & (light > 0) & (-model.layers % chunks > 2)
+    return np.where(is_odd, np.where(is_last, light, full), layers)
 
 
 def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index: FloatColumn) -> FloatColumn:

@@ -31,7 +31,7 @@ _LOW_TOKENS = 8
 def violations(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """Return every rule that the plan breaks for this model, with its numbers; empty when it can run.
 
-    Embedding and head may count as two more layers of the pipeline's split.
+    Embedding, head and multi-token prediction may count as layers of the pipeline's split.
     """
     rules = (
         _tensor_rules,
@@ -97,7 +97,7 @@ def _layer_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield from _uneven_rules(model, plan)
         return
     layers, chunks = model.layers + model.encoder_layers, plan.pp * plan.vpp
-    if layers % chunks and (layers + 1) % chunks and (layers + 2) % chunks:
+    if all((layers + ends) % chunks for ends in range(3 + model.mtp_layers)):
         yield (
             f"{_layer_words(model)} is not a multiple of pp {plan.pp} x vpp {plan.vpp} = {chunks}, "
             "nor with embedding or head counted as layers"

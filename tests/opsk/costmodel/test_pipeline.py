@@ -56,8 +56,23 @@ def test_embedding_and_head_may_count_as_layers_of_the_split():
     assert stages.layers[:, 0].tolist() == [5, 6, 5]
 
 
+@pytest.mark.parametrize(
+    ("pp", "vpp", "expected"),
+    [(4, 1, [16, 16, 13]), (8, 1, [8, 8, 5]), (4, 2, [16, 16, 13]), (16, 1, [4, 4, 1]), (8, 2, [8, 8, 5])],
+)
+def test_the_last_stage_makes_up_for_dense_layers_and_multi_token_prediction(pp: int, vpp: int, expected: list[int]):
+    # Megatron Bridge's layouts of DeepSeek-V3 and Kimi K2 (61 layers, MTP and loss on the last stage)
+    _, stages = _of(replace(_moe(61, 3), mtp_layers=1), _plan(pp, vpp))
+    assert stages.layers[:, 0].tolist() == expected
+
+
+def test_dense_layers_do_not_change_a_split_that_comes_out_even_with_embedding_and_head():
+    # Megatron Bridge's layouts of GLM-4.5 Air: 46 layers, the first one dense
+    _, stages = _of(_moe(46, 1), _plan(4), _plan(8), _plan(16))
+    assert stages.layers.T.tolist() == [[11, 12, 11], [5, 6, 5], [2, 3, 2]]
+
+
 def test_a_last_stage_by_hand_leaves_the_rest_even():
-    # DeepSeek-V3 in Megatron Bridge's layout for 16 stages: 15 stages of 4 layers, one layer beside head and MTP
     _, stages = _of(_small(61), replace(_plan(16), last_stage_layers=1))
     assert stages.layers[:, 0].tolist() == [4, 4, 1]
 
