@@ -63,8 +63,13 @@ class SoftwareEfficiency:
         Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
     expert_fraction
         Rate of grouped products of experts over that of dense ones of the same shape [ratio].
+    fused_expert_fraction
+        The same where routing and dispatch are fused (``fused_moe`` of a plan).
     moe_gap_s
-        Time of one pass through a MoE layer that no other term explains: routing, counting, waiting [s].
+        Time of one pass through a MoE layer that no other term explains: routing, counting, waiting [s]; none where
+        they are fused.
+    compiled_fraction
+        Memory traffic of compiled norms and activations over that of the software's own modules.
     """
 
     elementwise_factor: float = 1.0
@@ -77,13 +82,23 @@ class SoftwareEfficiency:
     cp_overlap: float = 0.8
     pp_overlap: float = 0.0
     straggler_fraction: float = 0.0
-    expert_fraction: float = 0.7
-    moe_gap_s: float = 5e-5
+    expert_fraction: float = 0.6
+    fused_expert_fraction: float = 0.75
+    moe_gap_s: float = 1e-4
+    compiled_fraction: float = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEfficiency:
-    """What collectives reach: ``*_fraction`` of the link's data rate, ``*_hop_s`` latency of one ring step [s]."""
+    """What collectives reach on links.
+
+    Parameters
+    ----------
+    hb_fraction, nic_fraction
+        Data rate that large messages reach inside a high-bandwidth domain, and through NICs.
+    hb_hop_s, nic_hop_s
+        Latency of one step of a ring inside a high-bandwidth domain, and through NICs [s].
+    """
 
     hb_fraction: float = 0.75
     nic_fraction: float = 0.85
@@ -151,6 +166,12 @@ class Efficiency:
             columns[name] = columns[name] * (
                 plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
             )
+        compiled = np.where(plans.compiled, columns["compiled_fraction"], 1.0)
+        columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
+        columns["expert_fraction"] = np.where(
+            plans.fused_moe, columns["fused_expert_fraction"], columns["expert_fraction"]
+        )
+        columns["moe_gap_s"] = columns["moe_gap_s"] * ~plans.fused_moe
         return SoftwareColumns(**columns)
 
 
@@ -169,7 +190,9 @@ class SoftwareColumns:
     pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
     expert_fraction: FloatColumn
+    fused_expert_fraction: FloatColumn
     moe_gap_s: FloatColumn
+    compiled_fraction: FloatColumn
 
 
 _PLAIN = SoftwareEfficiency()

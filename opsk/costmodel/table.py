@@ -48,7 +48,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "software": SOFTWARE,
     "loss": LOSSES,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled")
+_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
 _RATIOS = ("frozen_fraction",)
 
 
@@ -84,6 +84,7 @@ class PlanTable:
     overlap: BoolColumn
     tp_overlap: BoolColumn
     compiled: BoolColumn
+    fused_moe: BoolColumn
     loss: IntColumn
     frozen_fraction: FloatColumn
     lora_rank: IntColumn

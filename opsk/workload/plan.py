@@ -177,6 +177,9 @@ class Plan:
     compiled
         Whether norms and activation functions are fused where the software's own modules are not (torch.compile,
         Liger kernels).
+    fused_moe
+        Whether routing, permutation and dispatch of experts are fused and leave the host out (HybridEP or DeepEP with
+        CUDA graphs: Megatron-Bridge's containers from 26.06).
     loss
         How logits and cross entropy are computed.
     lora_rank, base_bits
@@ -214,6 +217,7 @@ class Plan:
     overlap: bool = True
     tp_overlap: bool = False
     compiled: bool = False
+    fused_moe: bool = False
     loss: Loss = Loss.PLAIN
     frozen_fraction: float = 0.0
     lora_rank: int = 0
