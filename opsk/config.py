@@ -43,13 +43,14 @@ class SiteConfig(BaseModel):
     """The whole site configuration.
 
     ``cluster`` is a catalogue name or the path of a cluster TOML; ``fabric`` are dumps of the compute fabric that the
-    advice is based on.
+    advice is based on; ``efficiency`` is a file that ``opsk calibrate`` wrote, instead of the efficiencies that ship.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cluster: str | None = None
     fabric: tuple[Path, ...] = ()
+    efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.cli.document import harmless
+from opsk.config import load_site
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.shipped import DEFAULT, MAX_BYTES, parse_efficiency
 from opsk.errors import InputError
 
 
 def load_efficiency(path: str | Path | None) -> Efficiency:
-    """Return the efficiencies of a file; without one those that ship with opsk.
+    """Return the efficiencies of a file; without one the site's, and without those the ones that ship with opsk.
 
     Raises
     ------
     InputError
         Names the file and everything that is wrong in it.
     """
+    path = path or load_site().efficiency
     if path is None:
         return DEFAULT
     hint = "write one with: opsk calibrate RUNS.csv --output FILE"

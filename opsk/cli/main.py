@@ -17,6 +17,7 @@ from opsk.cli.document import harmless
 from opsk.errors import OpskError
 
 CORE_COMMANDS = {
+    "calibrate": "opsk.cli.calibrate:calibrate",
     "fabric": "opsk.cli.fabric:fabric",
     "lab": "opsk.cli.lab:lab",
     "place": "opsk.cli.place:place",

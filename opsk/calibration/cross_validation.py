@@ -1,0 +1,129 @@
+"""How far is the cost model from runs of a source that it was not fitted to?
+
+Every source in turn is left out whole: fitted without it, from the priors on, and then predicted. Runs of one source
+share software, machine and habits, so leaving out single runs would flatter the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opsk.calibration.fit import FitSettings, TimedRun, TimedRuns, fit_time
+from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.table import FloatColumn
+from opsk.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFigures:
+    """Errors of a set of runs, as |predicted / measured - 1|; ``bias`` is the median with its sign."""
+
+    runs: int
+    median: float
+    p90: float
+    bias: float
+
+    @classmethod
+    def of(cls, log_errors: FloatColumn) -> ErrorFigures | None:
+        """Return the figures; ``None`` without runs."""
+        if not len(log_errors):
+            return None
+        ratio = np.expm1(log_errors)
+        return cls(
+            runs=len(ratio),
+            median=float(np.median(np.abs(ratio))),
+            p90=float(np.quantile(np.abs(ratio), 0.9)),
+            bias=float(np.expm1(np.median(log_errors))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossValidation:
+    """What came out; ``log_errors`` are of every run when its source was left out, in the order of the runs."""
+
+    log_errors: FloatColumn
+    by_source: Mapping[str, ErrorFigures]
+    stated: ErrorFigures | None
+    assumed: ErrorFigures | None
+    overall: ErrorFigures | None
+
+
+def cross_validate(
+    runs: Sequence[TimedRun],
+    settings: FitSettings | None = None,
+    *,
+    processes: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> CrossValidation:
+    """Leave one whole source out at a time, and predict it.
+
+    Parameters
+    ----------
+    runs
+        Measured runs of at least two sources.
+    settings
+        As for the fit.
+    processes
+        Sources left out at the same time.
+    progress
+        Called with the source that is done, how many are done, and of how many.
+
+    Raises
+    ------
+    InputError
+        There is only one source, or without one of them nothing is left to fit to.
+    """
+    sources = tuple(dict.fromkeys(run.source for run in runs))
+    if len(sources) < 2:
+        raise InputError(f"{len(sources)} source of runs: nothing can be left out", hint="add runs of another source")
+    origin = np.array([run.source for run in runs])
+    errors = np.full(len(runs), np.nan)
+    for done, (source, found) in enumerate(_left_out(runs, sources, settings or FitSettings(), processes), start=1):
+        errors[origin == source] = found
+        if progress is not None:
+            progress(source, done, len(sources))
+    is_stated = np.array([run.is_stated for run in runs])
+    return CrossValidation(
+        log_errors=errors,
+        by_source=figures_by(origin, errors),
+        stated=ErrorFigures.of(errors[is_stated]),
+        assumed=ErrorFigures.of(errors[~is_stated]),
+        overall=ErrorFigures.of(errors),
+    )
+
+
+def figures_by(keys: npt.NDArray[Any], log_errors: FloatColumn) -> dict[str, ErrorFigures]:
+    """Return the figures of every group of runs, in the order in which the groups appear."""
+    found = {str(key): ErrorFigures.of(log_errors[keys == key]) for key in dict.fromkeys(keys.tolist())}
+    return {key: figures for key, figures in found.items() if figures is not None}
+
+
+def without_source(runs: Sequence[TimedRun], source: str, settings: FitSettings) -> Efficiency:
+    """Return the efficiencies fitted to all runs but those of one source."""
+    return fit_time([run for run in runs if run.source != source], settings).efficiency
+
+
+def _left_out(
+    runs: Sequence[TimedRun], sources: Sequence[str], settings: FitSettings, processes: int
+) -> Iterator[tuple[str, FloatColumn]]:
+    """Yield each source with the errors of its runs when it is left out."""
+    errors_of = partial(_errors_of, tuple(runs), settings)
+    if processes == 1:
+        yield from zip(sources, map(errors_of, sources), strict=True)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from zip(sources, pool.map(errors_of, sources), strict=True)
+
+
+def _errors_of(runs: Sequence[TimedRun], settings: FitSettings, source: str) -> FloatColumn:
+    """Return ln(predicted / measured) of a source's runs, fitted without them."""
+    own = TimedRuns([run for run in runs if run.source == source])
+    return own.log_errors(without_source(runs, source, settings))

@@ -1,0 +1,97 @@
+"""The command ``opsk calibrate``: which efficiency parameters bring the cost model closest to measured runs?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from opsk.calibration.calibration import calibrate as find_parameters
+from opsk.calibration.calibration import calibration_document, calibration_text
+from opsk.calibration.fit import FitSettings
+from opsk.calibration.runs import read_runs
+from opsk.cli.calibration_picture import picture
+from opsk.cli.document import echo_json, harmless
+from opsk.errors import ExitStatus, InputError
+
+MOST_PROCESSES = 8
+
+
+@click.command()
+@click.argument("runs_file", metavar="RUNS.csv", type=click.Path(path_type=Path))
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the efficiencies here, as TOML.")
+@click.option(
+    "--source-exponent",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    metavar="P",
+    help="A run of a source of n runs weighs n^-P.",
+)
+@click.option(
+    "--most-assumed",
+    type=click.IntRange(0, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Leave out runs with more assumed inputs; 0 fits to runs with every input stated.",
+)
+@click.option(
+    "--cross-validation/--no-cross-validation",
+    "leave_out",
+    default=True,
+    help="Leave out every source in turn and predict it, or not (quicker).",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Sources left out at the same time; left out, as many as there are cores, at most 8.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def calibrate(
+    runs_file: Path,
+    *,
+    output: Path | None,
+    source_exponent: float,
+    most_assumed: int,
+    leave_out: bool,
+    processes: int | None,
+    as_json: bool,
+) -> int:
+    """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv.
+
+    Runs that were not measured, or whose notes say that they cannot be compared, are passed over. The file that
+    --output writes is read by --efficiency of the other commands, and by the site configuration.
+
+    Exit status: 0 a fit; 2 the table cannot be read, or there is nothing to fit to.
+    """
+    if output is not None and not output.parent.is_dir():
+        raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
+    found = find_parameters(
+        read_runs(runs_file).runs,
+        FitSettings(source_exponent=source_exponent, most_assumed=most_assumed),
+        processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
+        leave_out=leave_out,
+        progress=lambda line: click.echo(f"opsk: {harmless(line)}", err=True),
+    )
+    if output is not None:
+        _write(output, calibration_text(found))
+    document = {**calibration_document(found), "output": output}
+    if as_json:
+        echo_json(document)
+    else:
+        picture(document)
+    return ExitStatus.ANSWER
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file with --output") from error

@@ -1,0 +1,80 @@
+"""How is a calibration shown to people: what was found, what the runs could not tell, and how good is it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from opsk.cli.document import harmless, plain
+
+_WIDTH_WITHOUT_TERMINAL = 110
+
+
+def picture(document: Mapping[str, Any]) -> None:
+    """Print the answer of ``opsk calibrate`` for people."""
+    shown = plain(document)
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    console.print(Text(harmless(f"fitted to {shown['fit']['description']}"), style="bold"), soft_wrap=True)
+    console.print(_parameters(shown["parameters"]))
+    console.print(_unidentified(shown["parameters"]), soft_wrap=True)
+    console.print()
+    console.print(_errors(shown["fit"], shown["cross_validation"]))
+    console.print(_spread(shown["spread"]), soft_wrap=True)
+    if shown["output"]:
+        console.print(Text(harmless(f"written to {shown['output']}")), soft_wrap=True)
+
+
+def _parameters(parameters: Mapping[str, Any]) -> Table:
+    """Return the parameters that the runs tell."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("parameter")
+    for name in ("value", "±", "prior", "runs"):
+        table.add_column(name, justify="right")
+    table.add_column("unit")
+    for name, known in parameters.items():
+        if known["identified"]:
+            numbers = [f"{known[key]:.3g}" for key in ("value", "standard_error", "prior")]
+            table.add_row(Text(harmless(name)), *numbers, str(known["runs"] or "shared"), known["unit"])
+    return table
+
+
+def _unidentified(parameters: Mapping[str, Any]) -> Text:
+    """Return how many parameters stayed where they were believed to be."""
+    count = sum(not known["identified"] for known in parameters.values())
+    return Text(f"{count} of {len(parameters)} parameters are not told apart from their prior by these runs")
+
+
+def _errors(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Table:
+    """Return the errors by source, and of all."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("source")
+    for name in ("runs", "median", "P90", "bias", "left out: median", "P90", "bias"):
+        table.add_column(name, justify="right")
+    rows = [
+        (name, figures, (validated or {}).get("by_source", {}).get(name)) for name, figures in fit["by_source"].items()
+    ]
+    rows += [(name, fit[name], (validated or {}).get(name)) for name in ("stated", "assumed", "overall") if fit[name]]
+    for name, inside, outside in rows:
+        table.add_row(Text(harmless(name)), str(inside["runs"]), *_three(inside), *_three(outside))
+    return table
+
+
+def _three(figures: Mapping[str, float] | None) -> list[str]:
+    """Return median, P90 and bias as shares."""
+    if figures is None:
+        return ["", "", ""]
+    return [f"{figures['median']:.1%}", f"{figures['p90']:.1%}", f"{figures['bias']:+.1%}"]
+
+
+def _spread(spread: Mapping[str, Any]) -> Text:
+    """Return how wide ranges are, and what they hold."""
+    held = spread["coverage"]
+    words = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in held.items() if share is not None]
+    sigmas = [f"{name} {spread[name]:.3f}" for name in spread if name != "coverage"]
+    return Text(f"ranges: {', '.join(sigmas)}; they hold of {', of '.join(words)}")
