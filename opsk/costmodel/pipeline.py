@@ -23,10 +23,9 @@ from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
 from opsk.workload.plan import Schedule
 
-_ONE_F_ONE_B, _GPIPE, _H1, _H2, _V, _DUALPIPE = (
+_GPIPE, _H1, _H2, _V, _DUALPIPE = (
     SCHEDULES.index(schedule)
     for schedule in (
-        Schedule.ONE_F_ONE_B,
         Schedule.GPIPE,
         Schedule.ZERO_BUBBLE,
         Schedule.ZERO_BUBBLE_2,
@@ -34,6 +33,7 @@ _ONE_F_ONE_B, _GPIPE, _H1, _H2, _V, _DUALPIPE = (
         Schedule.DUALPIPE,
     )
 )
+# 1F1B, the schedule of nearly all plans, has index 0: where no entry of the column is set, all others are left out
 _EQUAL_S = np.asarray(1 / 3)
 """Forward and both halves of the backward, where nothing tells them apart."""
 
@@ -76,12 +76,16 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     Arrays without dimensions (one model) and columns (a model a plan) of ``model`` broadcast alike.
     """
     pp, last = shares.pp, shares.pp - 1
-    index = np.stack([np.zeros_like(pp), np.minimum(1.0, last), last])
+    index = np.zeros((3, *pp.shape))
+    index[1], index[2] = np.minimum(1.0, last), last
     is_first, is_last = index == 0, index == last
     layers = _layers(model, shares, is_first, is_last)
     moe_layers = _moe_layers(model, shares, layers, index) if model.has_experts else np.zeros_like(layers)
     in_flight, deferred = _in_flight(shares, index)
-    holds_head = np.where(shares.schedule == _V, is_first, is_last)
+    holds_head, weight_copies = is_last, np.ones_like(pp)
+    if shares.schedule.any():
+        holds_head = np.where(shares.schedule == _V, is_first, is_last)
+        weight_copies = np.where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0)
     return Stages(
         index=index,
         layers=layers,
@@ -91,7 +95,7 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
         deferred=deferred,
         is_first=is_first.astype(np.float64),
         is_last=holds_head.astype(np.float64),
-        weight_copies=np.where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0),
+        weight_copies=weight_copies,
     )
 
 
@@ -108,9 +112,9 @@ def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: 
     even = np.floor(shared / np.maximum(pp - by_hand, 1.0))
     rest = shared - even * (pp - by_hand)
     layers = even + (np.where(is_first, rest == last, ~is_last) & (rest > 0))
-    if np.any(model.dense_layers) or np.any(model.mtp_layers):
+    if model.dense_layers.any() or model.mtp_layers.any():
         layers = np.where(by_hand == 0, _layers_with_light_end(model, shares, layers, is_last), layers)
-    if np.any(by_hand):
+    if by_hand.any():
         layers = np.where(is_first & (first_layers > 0), first_layers, layers)
         layers = np.where(is_last & (last_layers > 0), last_layers, layers)
     return np.where(pp > 1, layers, model.layers)
@@ -138,7 +142,7 @@ def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index:
     The dense ones come first (DeepSeek) or lie evenly between the others (Llama 4). The first ones fill the chunks of
     all stages in turn, round by round.
     """
-    if not np.any(model.dense_layers):
+    if not model.dense_layers.any():
         return layers * model.is_moe
     chunk, chunks_of_round = layers / shares.vpp, model.layers / shares.vpp
     before = np.where(index == shares.pp - 1, chunks_of_round - chunk, index * chunk[0])
@@ -162,7 +166,7 @@ def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatCo
     group = count / np.maximum(np.floor(count / pp), 1.0)
     chunks = np.minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
     kept = np.where(vpp > 1, chunks / vpp, np.minimum(count, behind))
-    if not np.any(schedule != _ONE_F_ONE_B):
+    if not schedule.any():
         return kept, np.zeros_like(kept)
     twice = np.minimum(count, 2.0 * pp - 1.0)
     once = np.minimum(count, pp)
@@ -199,7 +203,7 @@ def bubble_s(
     ahead, count, vpp = shares.pp - 1, shares.micro_batches, shares.vpp
     late = np.maximum(shares.pp - count, 0.0) * (vpp - 1)
     plain = (ahead + late) / vpp * (forward_s + backward_input_s + backward_weight_s)
-    if not np.any(shares.schedule > _GPIPE):
+    if not shares.schedule.any():
         return plain
     return _split_backward_s(shares, plain, forward_s, backward_input_s, backward_weight_s, optimizer_waits)
 

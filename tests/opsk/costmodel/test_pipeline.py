@@ -11,6 +11,7 @@ from opsk.costmodel.closed_forms import interleaving_factor
 from opsk.costmodel.pipeline import Stages, bubble_micro_batches, bubble_s, messages_per_micro_batch
 from opsk.costmodel.shape import shapes_of
 from opsk.costmodel.shares import Shares
+from opsk.costmodel.table import SCHEDULES
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Schedule
 from tests.fakes import pipeline_simulator as simulator
@@ -322,3 +323,8 @@ def test_every_chunk_sends_an_activation_on_and_a_gradient_back():
     shares, _ = _of(_small(24), _plan(1), _plan(4), _plan(4, 3), _plan(4, 2, schedule=Schedule.ZERO_BUBBLE_V))
     # 2x the volume of 1F1B for ZB-V: same README as above
     assert messages_per_micro_batch(shares).tolist() == [0, 2, 6, 4]
+
+
+def test_the_usual_schedule_has_the_index_that_is_taken_for_it():
+    # columns without any other schedule skip the formulas of the others
+    assert SCHEDULES[0] is Schedule.ONE_F_ONE_B
