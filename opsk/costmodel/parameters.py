@@ -71,7 +71,7 @@ def _total(model: ShapeColumns, experts: FloatColumn) -> FloatColumn:
     plain = attention + _mlp(model, widths.ffn)
     sparse = attention + _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
     last = model.is_moe * sparse + (1.0 - model.is_moe) * plain
-    ends = _embedding(model, widths) + _head(model, widths) * (1.0 - model.tied_embeddings) + _final_norms(model)
+    ends = _embedding(model, widths) + widths.rows * model.hidden * (1.0 - model.tied_embeddings) + _final_norms(model)
     return (
         model.plain_layers * plain
         + model.moe_layers * sparse
@@ -134,14 +134,15 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
     r_kv (q - rope + c), c h, with norms of both latents.
     """
     hidden, norm = model.hidden, 1.0 + model.norm_bias
-    biases = model.qkv_bias * (widths.query + widths.keys_values) + model.output_bias * hidden
-    products = hidden * (widths.query + widths.keys_values)
+    inputs = widths.query + widths.keys_values
+    plain = parameters = (hidden + model.qkv_bias) * inputs
     if model.has_latent:
-        products = np.where(model.is_latent > 0, _latent(model, widths), products)
-    norms = norm * (model.norms_per_layer * hidden + _qk_norm(model, widths))
-    parameters = products + widths.context * hidden + biases + norms + model.attention_sinks * widths.heads
+        parameters = np.where(model.is_latent > 0, _latent(model, widths) + model.qkv_bias * inputs, plain)
+    parameters = parameters + widths.context * hidden + (model.output_bias + norm * model.norms_per_layer) * hidden
+    if model.has_head_details:
+        parameters = parameters + norm * _qk_norm(model, widths) + model.attention_sinks * widths.heads
     if model.has_encoder:
-        cross = hidden * (widths.query + widths.keys_values + widths.context) + biases + norm * hidden
+        cross = plain + widths.context * hidden + (model.output_bias + norm) * hidden
         parameters = parameters + (model.encoder_layers > 0) * cross
     return parameters
 
@@ -164,15 +165,15 @@ def _qk_norm(model: ShapeColumns, widths: Widths) -> FloatColumn:
 def _encoder_layer(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the parameters of one encoder layer: attention without the cross attention, two norms, MLP."""
     hidden = model.hidden
-    products = hidden * (widths.query + widths.keys_values + widths.context)
-    biases = model.qkv_bias * (widths.query + widths.keys_values) + model.output_bias * hidden
-    return products + biases + 2.0 * (1.0 + model.norm_bias) * hidden + _mlp(model, widths.ffn)
+    into = (hidden + model.qkv_bias) * (widths.query + widths.keys_values)
+    rest = (model.output_bias + 2.0 * (1.0 + model.norm_bias)) * hidden
+    return into + widths.context * hidden + rest + _mlp(model, widths.ffn)
 
 
 def _mlp(model: ShapeColumns, inner: FloatColumn) -> FloatColumn:
     """Return the parameters of one MLP with the inner width ``inner``; the output bias is not split."""
     hidden, inputs = model.hidden, 1.0 + model.gated_mlp
-    return (1.0 + inputs) * hidden * inner + model.mlp_bias * (inputs * inner + hidden)
+    return ((1.0 + inputs) * hidden + model.mlp_bias * inputs) * inner + model.mlp_bias * hidden
 
 
 def _beside_experts(model: ShapeColumns, widths: Widths) -> FloatColumn:
@@ -188,17 +189,11 @@ def _mtp_projection(model: ShapeColumns) -> FloatColumn:
 
 def _embedding(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the parameters before the first layer: embedding, positions and its norm; tables of relative positions."""
-    stacks = 1.0 + (model.encoder_layers > 0)
-    return (
-        model.hidden * (widths.rows + model.learned_positions * model.position_rows)
-        + model.embedding_norm * (1.0 + model.norm_bias) * model.hidden
-        + stacks * model.relative_positions * widths.heads
-    )
-
-
-def _head(model: ShapeColumns, widths: Widths) -> FloatColumn:
-    """Return the parameters of the matrix of the head."""
-    return widths.rows * model.hidden
+    norm = model.embedding_norm * (1.0 + model.norm_bias)
+    tables = model.hidden * (widths.rows + (model.learned_positions * model.position_rows + norm))
+    if model.has_relative_positions:
+        tables = tables + (1.0 + (model.encoder_layers > 0)) * model.relative_positions * widths.heads
+    return tables
 
 
 def _final_norms(model: ShapeColumns) -> FloatColumn:
@@ -209,8 +204,6 @@ def _final_norms(model: ShapeColumns) -> FloatColumn:
 
 def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> FloatColumn:
     """Return what first and last stage hold beside layers, shape (3, plans)."""
-    rows = widths.rows * model.hidden
-    copy = shares.pp > 1
-    head = rows * np.where(copy, 1.0 + (model.mtp_layers > 0), 1.0 - model.tied_embeddings)
-    last = head + _final_norms(model) + model.head_bias * widths.rows
+    copies = np.where(shares.pp > 1, 1.0 + (model.mtp_layers > 0), 1.0 - model.tied_embeddings)
+    last = widths.rows * (model.hidden * copies + model.head_bias) + _final_norms(model)
     return stages.is_first * _embedding(model, widths) + stages.is_last * last

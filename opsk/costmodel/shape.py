@@ -23,7 +23,8 @@ _STYLE = ("qkv_bias", "output_bias", "mlp_bias", "norm_bias", "dropout")
 class ShapeColumns:
     """The fields of `ModelShape`, each of shape () or (plans,); units and meaning are explained there.
 
-    ``moe_layers`` are the decoder's layers with experts, ``plain_layers`` those with the dense MLP.
+    ``moe_layers`` are the decoder's layers with experts, ``plain_layers`` those with the dense MLP; ``head_details``
+    tells that heads have norms or sinks.
     """
 
     layers: FloatColumn
@@ -75,12 +76,15 @@ class ShapeColumns:
     is_latent: FloatColumn
     moe_layers: FloatColumn
     plain_layers: FloatColumn
+    head_details: FloatColumn
     has_experts: bool
     has_dense_layers: bool
     has_latent: bool
     has_encoder: bool
     has_mtp: bool
     has_windows: bool
+    has_relative_positions: bool
+    has_head_details: bool
 
 
 _FLAGS = {
@@ -90,6 +94,8 @@ _FLAGS = {
     "has_encoder": "encoder_layers",
     "has_mtp": "mtp_layers",
     "has_windows": "windowed_layers",
+    "has_relative_positions": "relative_positions",
+    "has_head_details": "head_details",
 }
 _NAMES = tuple(item.name for item in fields(ShapeColumns) if item.name not in _FLAGS)
 _STATED = tuple(name for name in _NAMES if name in {item.name for item in fields(ModelShape)})
@@ -136,4 +142,5 @@ def _numbers(model: ModelShape) -> list[float]:
     values["is_latent"] = float(model.kv_lora_rank > 0)
     values["moe_layers"] = values["is_moe"] * (values["layers"] - values["dense_layers"])
     values["plain_layers"] = values["layers"] - values["moe_layers"]
+    values["head_details"] = max(values["qk_norm"], values["attention_sinks"])
     return [values[name] for name in _NAMES]
