@@ -80,9 +80,11 @@ def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficienc
     kinds = {id(cluster): index for index, cluster in reversed(list(enumerate(clusters)))}
     order = np.unique([kinds[id(cluster)] for cluster in clusters])
     place = np.searchsorted(order, [kinds[id(cluster)] for cluster in clusters])
-    for index, cluster in enumerate(clusters):
-        _refuse_missing_peaks(cluster.node.gpu, precision[index : index + 1])
-    rates = np.stack([_rates(clusters[index].node.gpu, efficiency) for index in order], axis=1)
+    gpus = [clusters[index].node.gpu for index in order]
+    for rank, gpu in enumerate(gpus):
+        _refuse_missing_peaks(gpu, precision[place == rank])
+    by_gpu = {id(gpu): _rates(gpu, efficiency) for gpu in {id(gpu): gpu for gpu in gpus}.values()}
+    rates = np.stack([by_gpu[id(gpu)] for gpu in gpus], axis=1)
     numbers = np.array([_numbers(clusters[index], efficiency) for index in order]).T
     return _machine(rates[:, place, precision], numbers[:, place])
 
