@@ -260,11 +260,8 @@ def _take_heads(cells: Cells, values: dict[str, Any]) -> None:
     hidden = values["hidden"]
     if "heads" not in values:
         tp = cells.size("tp") or 1
-        fitting = [
-            heads
-            for heads in range(1, min(hidden, 1024) + 1)
-            if hidden % heads == 0 and (heads % tp == 0 or tp > hidden)
-        ]
+        groups = math.lcm(tp, values.get("kv_heads") or 1)
+        fitting = [heads for heads in range(1, min(hidden, 1024) + 1) if hidden % heads == 0 and heads % groups == 0]
         heads = min(fitting or [1], key=lambda heads: abs(math.log(hidden / heads / HEAD_DIM)))
         values["heads"] = cells.assume("model.heads", heads, f"heads about {HEAD_DIM} wide")
     if "kv_heads" not in values:
