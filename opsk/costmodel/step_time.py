@@ -8,7 +8,7 @@ import numpy as np
 
 from opsk.costmodel.communication import data_parallel, layer_communication, pipeline, tied_embedding_s
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.flops import hardware_flop, model_flop
+from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.parameters import ParameterCount
@@ -38,7 +38,7 @@ def step_time(
     expected = np.sum(list(components.values()), axis=0)
     factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
     step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
-    useful, done = model_flop(model, shares.global_batch), hardware_flop(model, shares)
+    useful, done = step_flop(model, shares)
     gpus = shares.gpus
     return TimeTable(
         step_s=step_s,
