@@ -1,0 +1,113 @@
+"""Does the fit find what made the runs, keep what it cannot see, and resist runs and sources that are wrong?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opsk.calibration.fit import Fit, FitSettings, FittedParameter, TimedRun, fit_time
+from opsk.costmodel.efficiency import SoftwareEfficiency
+from opsk.errors import InputError
+from opsk.workload.plan import Software
+from tests.fakes.timed_runs import TRUTH, made_runs
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[TimedRun]:
+    return made_runs()
+
+
+@pytest.fixture(scope="module")
+def fit(runs: list[TimedRun]) -> Fit:
+    return fit_time(runs)
+
+
+def _known(fit: Fit, name: str) -> FittedParameter:
+    return next(item for item in fit.parameters if item.name == name)
+
+
+def _slower(run: TimedRun, factor: float) -> TimedRun:
+    return replace(run, step_s=run.step_s * factor)
+
+
+@pytest.mark.parametrize(
+    ("name", "truth"),
+    [
+        ("gpu.ampere.matmul_fraction", TRUTH.gpu["ampere"].matmul_fraction),
+        ("gpu.ampere.attention_fraction", TRUTH.gpu["ampere"].attention_fraction),
+        ("software.megatron.kernel_gap_s", TRUTH.software[Software.MEGATRON].kernel_gap_s),
+        ("software.pytorch.kernel_gap_s", TRUTH.software[Software.PYTORCH].kernel_gap_s),
+        ("links.nic_fraction", TRUTH.links.nic_fraction),
+    ],
+)
+def test_known_parameters_are_found_within_what_the_noise_allows(fit: Fit, name: str, truth: float) -> None:
+    found = _known(fit, name)
+    assert found.is_identified
+    assert abs(found.value - truth) < 3 * found.standard_error  # three standard deviations: 1 in 370 would miss
+    assert abs(found.value - truth) < 0.5 * abs(found.prior - truth)  # and it has really left the prior
+
+
+def test_the_errors_left_are_the_noise_that_was_put_in(fit: Fit) -> None:
+    assert np.std(fit.log_errors) == pytest.approx(0.02, rel=0.25)  # 96 runs: sigma is known to 1 / sqrt(2 96) = 7 %
+    assert abs(np.mean(fit.log_errors)) < 3 * 0.02 / np.sqrt(96)
+
+
+def test_what_no_run_tells_stays_at_the_prior(fit: Fit) -> None:
+    for name in ("gpu.ampere.fp4_fraction", "software.pytorch.cp_overlap", "software.megatron.ep_overlap"):
+        found = _known(fit, name)
+        assert not found.is_identified
+        assert found.runs == 0
+        assert found.value == pytest.approx(found.prior, abs=1e-6)
+
+
+def test_families_without_runs_get_what_the_others_share(fit: Fit) -> None:
+    shared = _known(fit, "software.other.kernel_gap_s").value
+    found = fit.efficiency.software[Software.DEEPSPEED]
+    assert found.kernel_gap_s == pytest.approx(shared)
+    assert found.kernel_gap_s > 1.4 * SoftwareEfficiency().kernel_gap_s  # both families with runs lie above the prior
+    assert fit.efficiency.for_gpu("unheard-of").matmul_fraction < 0.73  # the one with runs is at 0.66, the prior 0.75
+
+
+def test_a_wild_run_hardly_moves_the_fit(runs: list[TimedRun], fit: Fit) -> None:
+    found = fit_time([_slower(runs[0], 10.0), *runs[1:]])
+    known = _known(fit, "gpu.ampere.matmul_fraction")
+    assert abs(_known(found, known.name).value - known.value) < known.standard_error
+
+
+def test_a_small_source_is_heard_beside_a_large_one(runs: list[TimedRun]) -> None:
+    small = [replace(_slower(run, 1.3), source="small") for run in runs[::8]]
+    large = [replace(run, source="large") for place, run in enumerate(runs) if place % 8]
+    errors = []
+    for exponent in (0.0, 0.5, 1.0):
+        settings = FitSettings(source_exponent=exponent)
+        found = fit_time([*small, *large], settings)
+        errors.append(abs(float(np.median(found.log_errors[: len(small)]))))
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_a_mostly_assumed_run_is_predicted_but_not_fitted_to(runs: list[TimedRun], fit: Fit) -> None:
+    guessed = replace(_slower(runs[0], 5.0), assumed_inputs=6)
+    found = fit_time([*runs, guessed])
+    assert found.weights[-1] == 0
+    assert found.log_errors[-1] == pytest.approx(fit.log_errors[0] - np.log(5.0), abs=1e-9)
+    assert found.vector == pytest.approx(fit.vector, abs=1e-12)
+
+
+def test_runs_that_are_all_mostly_assumed_are_refused(runs: list[TimedRun]) -> None:
+    with pytest.raises(InputError, match="each of 2 has more than 5 assumed inputs"):
+        fit_time([replace(run, assumed_inputs=9) for run in runs[:2]])
+
+
+def test_noise_of_stated_and_of_assumed_runs_is_told_apart(runs: list[TimedRun]) -> None:
+    rough = made_runs(noise=0.12, seed=8)
+    found = fit_time([*runs, *(replace(run, source="rough", assumed_inputs=2) for run in rough)])
+    assert found.stated_log_sigma == pytest.approx(0.02, rel=0.5)
+    assert found.assumed_log_sigma == pytest.approx(0.12, rel=0.35)
+
+
+def test_a_start_elsewhere_ends_at_the_same_fit(runs: list[TimedRun], fit: Fit) -> None:
+    found = fit_time(runs, start=TRUTH)
+    known = _known(fit, "gpu.ampere.matmul_fraction")
+    assert _known(found, known.name).value == pytest.approx(known.value, abs=known.standard_error / 2)
