@@ -1,7 +1,6 @@
 """What does the cost model say of every run of a table?
 
-All runs are predicted together. Ranges are as wide as the residuals of runs whose inputs were stated, or of those with
-assumed inputs, each for time and memory.
+Runs with as many assumed inputs are predicted together: ranges widen with their number, each for time and memory.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opsk.calibration.conventions import QUANTITIES, step_work
-from opsk.calibration.runs import Run
+from opsk.calibration.runs import MEMORY_INPUTS, TIME_INPUTS, Run
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict_rows
 from opsk.costmodel.shipped import DEFAULT
+from opsk.costmodel.spread import widened_log_sigma
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict, verdict_of
 from opsk.errors import OpskError
@@ -23,6 +23,8 @@ from opsk.errors import OpskError
 LONGEST_STEP_S = 1e7
 """A step of more than a hundred days is a slip in the row, not a prediction."""
 MEMORY_DEFINITIONS = ("allocated", "reserved", "device")
+_CANDIDATES = {"first": 0, "last": 2}
+"""Place of the stage of the first and the last rank among the candidate stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +78,15 @@ def predictions_of(
 ) -> tuple[list[Prediction | None], dict[int, str]]:
     """Return the prediction of every run, ``None`` where there is none, and by place why not.
 
-    Runs whose inputs are stated alike are predicted in one table; where one of them cannot be, one by one.
+    Where one run of a table cannot be predicted, all of that table are predicted one by one.
     """
     found: list[Prediction | None] = [None] * len(runs)
     wrong: dict[int, str] = {}
-    groups: dict[tuple[bool, bool], list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for place, run in enumerate(runs):
-        groups.setdefault((run.states_time_inputs, run.states_memory_inputs), []).append(place)
-    for (time_is_stated, memory_is_stated), places in groups.items():
-        chosen = _with_spread(efficiency, time_is_stated=time_is_stated, memory_is_stated=memory_is_stated)
+        groups.setdefault((run.assumed_of(TIME_INPUTS), run.assumed_of(MEMORY_INPUTS)), []).append(place)
+    for (of_time, of_memory), places in groups.items():
+        chosen = _with_spread(efficiency, of_time, of_memory)
         try:
             answers = _predict([runs[place] for place in places], chosen)
         except (OpskError, OverflowError, FloatingPointError):
@@ -97,12 +99,13 @@ def predictions_of(
     return found, wrong
 
 
-def _with_spread(efficiency: Efficiency, *, time_is_stated: bool, memory_is_stated: bool) -> Efficiency:
-    """Return the efficiencies with the spread of runs whose inputs are stated or assumed alike."""
+def _with_spread(efficiency: Efficiency, of_time: int, of_memory: int) -> Efficiency:
+    """Return the efficiencies with the spread of runs with so many assumed inputs of time and of memory."""
     spread = efficiency.spread
-    time = spread.time_log_sigma if time_is_stated else spread.time_assumed_log_sigma
-    memory = spread.memory_log_sigma if memory_is_stated else spread.memory_assumed_log_sigma
-    return replace(efficiency, spread=replace(spread, time_log_sigma=time, memory_log_sigma=memory))
+    time = widened_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, of_time)
+    memory = widened_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, of_memory)
+    widened = replace(spread, time_log_sigma=float(time), memory_log_sigma=float(memory))
+    return replace(efficiency, spread=widened)
 
 
 def _alone(run: Run, efficiency: Efficiency) -> Prediction | str:
@@ -163,7 +166,10 @@ def _with_memory(quantities: Mapping[str, Interval], table: PredictionTable, pla
 def rank_memory(table: PredictionTable, place: int, rank: str) -> dict[str, float]:
     """Return the memory of one rank by every definition [bytes]: ``max`` is the fullest stage's."""
     memory = table.memory
-    total = float(memory.total_bytes.expected[place])
-    parts = {name: float(column[place]) for name, column in memory.components.items()}
-    reserved = total - parts.get("context", 0.0)
-    return {"allocated": reserved - parts.get("slack", 0.0), "reserved": reserved, "device": total}
+    if rank == "max":
+        columns = (memory.allocated_bytes, memory.reserved_bytes, memory.device_bytes)
+    else:
+        stage = 0 if rank == "first" else -1
+        by_stage = memory.by_stage
+        columns = (by_stage.allocated[stage], by_stage.reserved[stage], by_stage.device[stage])
+    return {name: float(column[place]) for name, column in zip(MEMORY_DEFINITIONS, columns, strict=True)}

@@ -130,12 +130,24 @@ class MemoryEfficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Standard deviation of ln(measured / predicted), of runs whose inputs were stated and of those with assumed ones."""
+    """How far measurements lie from predictions, as standard deviations of ln(measured / predicted).
+
+    Parameters
+    ----------
+    time_log_sigma, memory_log_sigma
+        Of runs whose every input is stated.
+    time_assumed_log_sigma, memory_assumed_log_sigma
+        Of runs some of whose inputs are assumed.
+    memory_fit_log_sigma
+        What the chance to fit adds to that: a published peak is that of a few steps of one rank; fragmentation,
+        uneven ranks and later steps come on top, and a run that died of them published no peak.
+    """
 
     time_log_sigma: float = 0.15
     time_assumed_log_sigma: float = 0.25
-    memory_log_sigma: float = 0.11
+    memory_log_sigma: float = 0.06
     memory_assumed_log_sigma: float = 0.2
+    memory_fit_log_sigma: float = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,6 +148,18 @@ MOMENTS = ("loss", "backward", "last backward", "optimizer step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Memory of one GPU of each candidate stage, shape (3, plans): first, second and last stage [bytes].
+
+    ``allocated``, ``reserved`` and ``device`` are explained at `MemoryTable`.
+    """
+
+    allocated: FloatColumn
+    reserved: FloatColumn
+    device: FloatColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTable:
     """Memory of one GPU of the fullest pipeline stage at its fullest moment, one entry a plan [bytes].
 
@@ -166,8 +178,8 @@ class MemoryTable:
         ``reserved_bytes``; with ``communication`` (NCCL's buffers) and ``context`` to the total.
     stage, moment
         The stage (from 0) and the moment of the peak, an index into ``MOMENTS``.
-    allocated_by_stage, reserved_by_stage, device_by_stage
-        The same three quantities for the candidate stages, shape (3, plans): first, second and last stage.
+    by_stage
+        The same three quantities for the candidate stages.
     fit_probability
         The chance that a GPU with ``capacity_bytes`` holds it.
     """
@@ -180,9 +192,7 @@ class MemoryTable:
     allocated_bytes: FloatColumn
     reserved_bytes: FloatColumn
     device_bytes: FloatColumn
-    allocated_by_stage: FloatColumn
-    reserved_by_stage: FloatColumn
-    device_by_stage: FloatColumn
+    by_stage: StageMemory
     fit_probability: FloatColumn
 
 

@@ -155,10 +155,10 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     flight too. Micro-batches that wait for weight gradients (zero-bubble) keep all.
     """
     layer = layer_bytes(model, plans, shares)
-    plain, sparse = _kept(model, plans, shares, layer, layer.plain), layer.sparse
+    plain, sparse = kept_layer_bytes(model, plans, shares, layer, layer.plain), layer.sparse
     layers = stages.layers
     if model.has_experts:
-        sparse = _kept(model, plans, shares, layer, layer.sparse)
+        sparse = kept_layer_bytes(model, plans, shares, layer, layer.sparse)
         each = stages.plain_layers * plain + stages.moe_layers * sparse
         whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
         largest = np.where(stages.moe_layers > 0, np.maximum(layer.sparse, layer.plain), layer.plain)
@@ -190,7 +190,9 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     )
 
 
-def _kept(model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes, stored: FloatColumn) -> FloatColumn:
+def kept_layer_bytes(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes, stored: FloatColumn
+) -> FloatColumn:
     """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
     selective = stored - layer.attention_core
     if np.any(is_pytorch(plans)):

@@ -19,7 +19,7 @@ from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import MOMENTS, FloatColumn, MemoryTable, PlanTable
+from opsk.costmodel.table import MOMENTS, FloatColumn, MemoryTable, PlanTable, StageMemory
 
 _STEP = len(MOMENTS) - 1
 
@@ -76,10 +76,8 @@ def peak_memory(
         allocated_bytes=allocated[fullest, rows],
         reserved_bytes=reserved[fullest, rows],
         device_bytes=expected,
-        allocated_by_stage=allocated,
-        reserved_by_stage=reserved,
-        device_by_stage=device,
-        fit_probability=fit_probability(expected, capacity_bytes, efficiency.spread),
+        by_stage=StageMemory(allocated=allocated, reserved=reserved, device=device),
+        fit_probability=fit_probability(expected - components["slack"], capacity_bytes, efficiency.spread),
     )
 
 

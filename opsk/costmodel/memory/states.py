@@ -52,6 +52,8 @@ MXFP8_SCALES_BYTES = 2 / 32
 """MXFP8 keeps rows and columns, each with a scale of one byte for 32 elements (OCP MX specification 1.0)."""
 NVFP4_COPIES_BYTES = 2 * (0.5 + 1 / 16)
 """NVFP4 keeps 16-bit weights, and rows and columns in 4 bits with a scale of one byte for 16 elements."""
+SUB_GROUP_ELEMENTS = 1e9
+"""DeepSpeed's ``sub_group_size`` unless configured: parameters that ZeRO-3 steps at once (config documentation)."""
 NF4_BYTES = 4.127 / 8
 """A 4-bit weight of QLoRA with doubly quantised constants (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
@@ -130,7 +132,7 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         gradients_at_start=at_start,
         optimizer=(master + moments) * held * on_device * _RESIDENT[plans.optimizer],
         copies=_copies(plans, shares, linear),
-        step=_step_bytes(plans, held, on_device),
+        step=_step_bytes(plans, shares, held, on_device),
     )
 
 
@@ -161,10 +163,11 @@ def _copies(plans: PlanTable, shares: Shares, linear: FloatColumn) -> FloatColum
     return np.where(is_copied, 2.0, 0.0) * linear
 
 
-def _step_bytes(plans: PlanTable, held: FloatColumn, on_device: FloatColumn) -> FloatColumn:
+def _step_bytes(plans: PlanTable, shares: Shares, held: FloatColumn, on_device: FloatColumn) -> FloatColumn:
     """Return what the optimizer step needs for a moment where gradients have 16 bits: 4 bytes in fp32.
 
-    DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py).
+    DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
     """
     converted = np.where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * is_deepspeed(plans), 0.0)
-    return converted * held * on_device
+    at_once = np.where(shares.shards_weights & is_deepspeed(plans), np.minimum(held, SUB_GROUP_ELEMENTS), held)
+    return converted * at_once * on_device
