@@ -84,7 +84,9 @@ def calibrate(
     progress(f"fitting to {len(timed)} runs of {len({run.source for run in timed})} sources")
     fit = fit_time(timed, settings, base=base)
     validated = None
-    if leave_out:
+    if leave_out and len({run.source for run in timed}) == 1:
+        progress("all runs are of one source: there is none to leave out")
+    elif leave_out:
         validated = cross_validate(
             timed,
             settings,

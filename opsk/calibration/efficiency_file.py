@@ -60,6 +60,8 @@ def efficiency_toml(efficiency: Efficiency, origins: Mapping[str, str]) -> str:
 def origin_of(known: FittedParameter) -> str:
     """Return where a fitted value comes from, in few words."""
     prior = f"prior {rounded(known.prior):g}"
+    if not known.runs:
+        return f"no runs of its own: drawn to what the others share; {prior}"
     if not known.is_identified:
         return f"{known.runs} runs do not tell it apart from the {prior}"
     return f"± {known.standard_error:.2g} from {known.runs} runs, {prior}"

@@ -99,9 +99,9 @@ def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) 
 def _merged(base: Efficiency, given: _Document) -> Efficiency:
     """Return ``base`` with what a file states put over it."""
     gpu = dict(base.gpu)
-    for name, table in given.gpu.items():
+    for name, table in sorted(given.gpu.items(), key=lambda entry: entry[0] != OTHER):
         member = "" if name == OTHER else name
-        gpu[member] = _over(base.for_gpu(member), table)
+        gpu[member] = _over(gpu.get(member, gpu[""]), table)
     software = dict(base.software)
     for family, table in given.software.items():
         software[family] = _over(base.software.get(family, SoftwareEfficiency()), table)
