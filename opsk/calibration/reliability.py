@@ -11,19 +11,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist
 
 from opsk.calibration.predictions import Interval, Prediction
 from opsk.calibration.runs import Run
+from opsk.costmodel.memory.chance import COVERED_T
 from opsk.units import GIB
 
 CARDS_BYTES = tuple(size * GIB for size in (16, 24, 32, 40, 48, 64, 80, 96, 141, 192, 288))
 """Memory of the GPUs that models are trained on, as labelled."""
 BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-RANGE_QUANTILE = 0.95
-"""A range is from the 5 % to the 95 % quantile."""
-_SIGMAS = NormalDist().inv_cdf(RANGE_QUANTILE)
-_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +99,16 @@ def cards(predicted: Iterable[tuple[Run, Prediction]]) -> list[Event]:
 
 
 def chance_below(interval: Interval, limit: float) -> float:
-    """Return the chance that a predicted quantity is below a limit, its logarithm being normal."""
-    sigma = math.log(interval.high / interval.low) / (2 * _SIGMAS)
-    z = math.log(limit / interval.expected)
-    return _NORMAL.cdf(z / sigma) if sigma > 0 else float(z >= 0)
+    """Return the chance that a predicted quantity is below a limit, by the distribution of `fit_probability`.
+
+    Student's t with 3 degrees of freedom of the logarithm, nine tenths of it in the interval.
+    """
+    half = math.log(interval.high / interval.low) / 2
+    distance = math.log(limit / interval.expected)
+    if half <= 0:
+        return float(distance >= 0)
+    u = distance / half * COVERED_T / math.sqrt(3.0)
+    return 0.5 + (u / (1.0 + u * u) + math.atan(u)) / math.pi
 
 
 def has_run(run: Run) -> bool:

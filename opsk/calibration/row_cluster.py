@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -79,7 +80,7 @@ class Machinery:
     gpu: str
     dies: int
     memory_gb: float
-    hb_gbps: float | None
+    hb_gbps: float
     gpus_per_node: int
     nic_gbps: float
     nics: int
@@ -89,13 +90,14 @@ class Machinery:
 
 def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
     """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
-    usual, found = _usual_node(gpu.name)
+    words = f"{cells.text('source')} {cells.text('notes')}".lower()
+    usual, found = _named_node(words, gpu.name) or _usual_node(gpu.name)
     per_node = cells.size("gpus_per_node")
     if per_node is None:
         per_node = usual.gpus
         if gpus > 1:
             cells.assume("cluster.gpus_per_node", per_node, f"as in a {usual.name}")
-    domain = usual.hb_domain_gpus if usual.hb_domain_gpus != usual.gpus else per_node
+    domain = per_node if usual.hb_domain_gpus == usual.gpus else usual.hb_domain_gpus
     nic_gbps, nics = cells.quantity("nic_gbps"), cells.size("nics_per_node")
     if nic_gbps is None:
         nic_gbps = as_gbit_per_s(usual.nic_bytes_per_s_per_gpu)
@@ -103,12 +105,13 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
             cells.assume(
                 "cluster.nic_gbps", nic_gbps, f"as in a {usual.name}" if found else "InfiniBand HDR, 200 Gbit/s"
             )
-    dies = round(gpu.tdp_w / usual.gpu.tdp_w)
+    one = catalog.gpu(gpu.name)
+    dies = round(gpu.tdp_w / one.tdp_w)
     kind = Machinery(
         gpu=gpu.name,
         dies=dies,
-        memory_gb=0.0 if gpu.memory_bytes == dies * usual.gpu.memory_bytes else gpu.memory_bytes / GB,
-        hb_gbps=cells.quantity("intra_node_gbps"),
+        memory_gb=0.0 if gpu.memory_bytes == dies * one.memory_bytes else gpu.memory_bytes / GB,
+        hb_gbps=cells.quantity("intra_node_gbps") or as_gbit_per_s(usual.gpu.hb_bytes_per_s),
         gpus_per_node=per_node,
         nic_gbps=nic_gbps,
         nics=nics or per_node,
@@ -116,6 +119,21 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
         nodes=-(-gpus // per_node),
     )
     return _built(kind)
+
+
+def _named_node(words: str, gpu: str) -> tuple[NodeSpec, bool] | None:
+    """Return the node of the catalogue's cluster that the source or its notes name, if it has this chip."""
+    chip = gpu.partition("-")[0]
+    for name, node in _named_clusters():
+        if node.gpu.name.partition("-")[0] == chip and re.search(rf"\b{re.escape(name)}\b", words):
+            return node, True
+    return None
+
+
+@lru_cache(maxsize=1)
+def _named_clusters() -> tuple[tuple[str, NodeSpec], ...]:
+    """Return the names of the catalogue's clusters with their nodes."""
+    return tuple((name.replace("-", " "), catalog.cluster(name).node) for name in catalog.names("cluster"))
 
 
 @lru_cache(maxsize=4096)
@@ -137,8 +155,7 @@ def _built(kind: Machinery) -> ClusterSpec:
     """Return a cluster; rows with the same machinery share one object."""
     is_usual = kind.dies == 1 and not kind.memory_gb
     spec = catalog.gpu(kind.gpu) if is_usual else _variant(kind.gpu, dies=kind.dies, memory_gb=kind.memory_gb)
-    if kind.hb_gbps is not None:
-        spec = replace(spec, hb_bytes_per_s=gbit_per_s(kind.hb_gbps))
+    spec = replace(spec, hb_bytes_per_s=gbit_per_s(kind.hb_gbps))
     # the row's rate is a GPU's share of its node; fewer NICs carry more each
     nic = NicSpec(name="as stated", bytes_per_s=gbit_per_s(kind.nic_gbps) * kind.gpus_per_node / kind.nics)
     node = NodeSpec(

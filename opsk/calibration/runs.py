@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,15 +97,19 @@ class Run:
     is_toy: bool = False
     problems: tuple[str, ...] = ()
 
+    def assumed_of(self, inputs: Container[str]) -> int:
+        """Return how many of some inputs were assumed."""
+        return sum(entry.field in inputs for entry in self.assumed)
+
     @property
     def states_time_inputs(self) -> bool:
         """Whether every input that decides the time is stated."""
-        return not any(entry.field in TIME_INPUTS for entry in self.assumed)
+        return not self.assumed_of(TIME_INPUTS)
 
     @property
     def states_memory_inputs(self) -> bool:
         """Whether every input that decides the memory is stated."""
-        return not any(entry.field in MEMORY_INPUTS for entry in self.assumed)
+        return not self.assumed_of(MEMORY_INPUTS)
 
     @property
     def is_time_scored(self) -> bool:

@@ -153,6 +153,15 @@ def test_a_gpu_is_the_variant_with_the_stated_memory() -> None:
     assert package.peak_flop_per_s["fp16"] == pytest.approx(383e12, rel=0.01)
 
 
+def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:
+    # Summit: six V100 a node (ORNL); two groups of three with NVLink between them
+    run = one(
+        gpu="V100", gpu_mem_gb="32", gpus="12", gpus_per_node="", tp="6", dp="2", global_batch="8", notes="on Summit"
+    )
+    assert (run.cluster.node.gpus, run.cluster.node.hb_domain_gpus) == (6, 3)
+    assert run.cluster.node.gpu.name == "v100-sxm2-32gb"
+
+
 def test_rows_with_the_same_machine_share_it() -> None:
     first, second = parse_runs(table(row(id="a-1"), row(id="a-2"))).runs
     assert first.cluster is second.cluster

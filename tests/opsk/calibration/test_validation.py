@@ -74,7 +74,22 @@ def test_the_document_keeps_every_row_in_order_with_the_same_keys() -> None:
 def test_memory_definitions_grow_from_tensors_to_device() -> None:
     (found,) = validated(row()).rows
     memory = found.prediction.definitions
-    assert memory["allocated"] < memory["reserved"] < memory["device"]
+    assert memory["allocated"] <= memory["reserved"] < memory["device"]
+
+
+def test_memory_is_that_of_the_rank_that_was_measured() -> None:
+    # the first stage holds the most micro-batches in flight, the last only one (1F1B)
+    columns = {"gpus": "64", "tp": "8", "pp": "8", "global_batch": "64", "recompute": "none"}
+    first, last, fullest = validated(
+        *(row(id=f"a-{rank}", mem_rank=rank, **columns) for rank in ("first", "last", ""))
+    ).rows
+    assert first.prediction.memory_bytes.expected > last.prediction.memory_bytes.expected
+    assert fullest.prediction.memory_bytes.expected >= first.prediction.memory_bytes.expected
+
+
+def test_more_assumed_inputs_widen_the_range_further() -> None:
+    one, two = validated(row(id="a-1", sharding=""), row(id="a-2", sharding="", recompute="")).rows
+    assert two.prediction.quantities["step_s"].half_width > one.prediction.quantities["step_s"].half_width
 
 
 @pytest.mark.parametrize("definition", ["allocated", "reserved", "device"])
