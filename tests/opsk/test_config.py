@@ -68,3 +68,9 @@ def test_what_is_no_toml_is_refused_in_words(tmp_path: Path, data: bytes) -> Non
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=r"opsk\.toml: "):
         load_site(path)
+
+
+def test_a_site_may_name_its_own_efficiencies(tmp_path: Path) -> None:
+    assert load_site(_site(tmp_path, 'efficiency = "/etc/opsk/efficiency.toml"')).efficiency == Path(
+        "/etc/opsk/efficiency.toml"
+    )
