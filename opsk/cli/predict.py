@@ -2,130 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
 
 import click
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import echo_json
-from opsk.cli.plan_file import PlanFile, plan_of_tables, read_plan_file
+from opsk.cli.efficiency_choice import load_efficiency
+from opsk.cli.plan_defaults import memory_inputs, time_inputs
+from opsk.cli.plan_examination import Examined, examined
+from opsk.cli.plan_file import PlanFile, accepted, read_tables, source_of
+from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
 from opsk.cli.prediction_picture import picture
 from opsk.config import load_site
-from opsk.costmodel.document import prediction_document
+from opsk.costmodel.checkpoint import FILE_SYSTEM_BYTES_PER_S, CheckpointOptions, checkpoint_of, nodes_of
+from opsk.costmodel.document import energy_document, prediction_document, range_document
+from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.energy import JOULES_PER_KWH, at_pue, run_energy, scaled, steps_of
 from opsk.costmodel.predict import predict as predict_table
-from opsk.costmodel.rules import excess_gpus, violations
-from opsk.costmodel.table import PlanTable
+from opsk.costmodel.rules import excess_gpus, missing_formats, violations
+from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict
-from opsk.errors import ExitStatus, InputError, PlanInfeasibleError
+from opsk.costmodel.widening import widened
+from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
-from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Recompute, Sharding
+from opsk.workload.defaults import Assumption
+from opsk.workload.plan import Plan
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_CHOICES: Mapping[Any, list[str]] = {
-    kind: [str(member) for member in kind] for kind in (Sharding, Recompute, Precision)
-}
-_HELP = {
-    "name": "What to call the model.",
-    "layers": "Transformer layers.",
-    "heads": "Attention heads of one layer.",
-    "hidden": "Width of the residual stream.",
-    "ffn": "Inner width of the dense MLP.",
-    "kv_heads": "Key and value heads; left out, as many as heads.",
-    "head_dim": "Width of one head; left out, hidden / heads.",
-    "vocab": "Rows of the embedding.",
-    "seq": "Tokens of one training sequence.",
-    "gated_mlp": "Three matrices (SwiGLU), or two.",
-    "experts": "Routed experts a layer; 0 is a dense model.",
-    "top_k": "Routed experts that a token passes.",
-    "shared_experts": "Experts that every token passes.",
-    "expert_ffn": "Inner width of one expert.",
-    "tied_embeddings": "The head reuses the embedding, or has its own.",
-    "learned_positions": "A trained table of positions, or none.",
-    "flash_attention": "Fused attention, or stored scores.",
-    "tp": "Tensor-parallel size.",
-    "pp": "Pipeline stages.",
-    "vpp": "Model chunks that a stage holds.",
-    "cp": "Context-parallel size.",
-    "ep": "Expert-parallel size, inside dp.",
-    "dp": "Data-parallel size.",
-    "sharding": "What data-parallel ranks keep a share of; FSDP is zero3.",
-    "sequence_parallel": "Split norms and dropout over tp, or not.",
-    "recompute": "Which activations are computed again.",
-    "precision": "Number format of the matrix products.",
-    "micro_batch": "Sequences of one micro-batch.",
-    "global_batch": "Sequences of one step.",
-}
-_PREFIX = {ModelShape: "model_", Plan: "plan_"}
-MAX_SIZE = 10**9
-"""A size above this is a slip of the finger: the largest models have 10^5 wide layers and 10^6 token sequences."""
+FLAGS = "the flags"
 
 
-def _fields_as_flags(value_class: type[Any], flag_prefix: str) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command one flag for each field of a value."""
-    hints = get_type_hints(value_class)
-
-    def decorate(command: Command) -> Command:
-        for item in reversed(fields(value_class)):
-            name = f"--{flag_prefix}{item.name.replace('_', '-')}"
-            destination = f"{_PREFIX[value_class]}{item.name}"
-            kind, words = hints[item.name], _HELP.get(item.name)
-            if kind is bool:
-                off = f"--{flag_prefix}no-{item.name.replace('_', '-')}"
-                command = click.option(f"{name}/{off}", destination, default=None, help=words)(command)
-            elif kind in _CHOICES:
-                choice = click.Choice(_CHOICES[kind])
-                command = click.option(name, destination, type=choice, help=words)(command)
-            else:
-                number = click.IntRange(max=MAX_SIZE) if kind is int else click.STRING
-                metavar = "N" if kind is int else "TEXT"
-                command = click.option(name, destination, type=number, metavar=metavar, help=words)(command)
-        return command
-
-    return decorate
-
-
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("plan_file", required=False, metavar="[PLAN.toml]")
-@click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
-@click.option(
-    "--nodes", type=click.IntRange(1, MAX_SIZE), metavar="N", help="With --gpus-per-node it fixes --dp where left out."
-)
-@click.option(
-    "--gpus-per-node", type=click.IntRange(1, MAX_SIZE), metavar="N", help="GPUs of one node that the job uses."
-)
-@_fields_as_flags(ModelShape, "model-")
-@_fields_as_flags(Plan, "")
+@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def predict(
-    plan_file: str | None,
-    *,
-    cluster: str | None,
-    nodes: int | None,
-    gpus_per_node: int | None,
-    as_json: bool,
-    **flags: Any,
-) -> int:
+@table_flags
+def predict(plan_file: str | None, *, efficiency: str | None, as_json: bool, **flags: Any) -> int:
     """Predict memory, time and energy of the plan in PLAN.toml, or of the flags; flags beat the file.
+
+    What neither says is filled in, listed as assumed, and widens the ranges.
 
     Exit status: 0 fits or tight; 1 will run out of memory; 2 the plan or the cluster cannot be.
     """
-    stated = _tables({"cluster": cluster, "nodes": nodes, "gpus_per_node": gpus_per_node}, flags)
+    stated = tables_of(flags)
     if plan_file is None and not {"model", "plan"} & stated.keys():
         raise click.UsageError("give a PLAN.toml (- is standard input), or the flags of a model and a plan")
-    asked = read_plan_file(plan_file, instead=stated) if plan_file else plan_of_tables(stated, source="the flags")
-    machine = _cluster_of(asked)
-    refuse_impossible(asked, machine)
-    table = predict_table(asked.model, PlanTable.of([asked.plan]), machine)
-    document = {
-        **prediction_document(table, 0),
-        "cluster": {"name": machine.name, "gpu": machine.node.gpu.name},
-        "model": asked.model,
-        "plan": {"gpus": asked.plan.gpus, **{item.name: getattr(asked.plan, item.name) for item in fields(Plan)}},
-    }
+    tables = read_tables(plan_file, instead=stated) if plan_file else stated
+    asked, cluster = possible(tables, source=source_of(plan_file) if plan_file else FLAGS)
+    document = answer(asked, cluster, load_efficiency(efficiency))
     if as_json:
         echo_json(document)
     else:
@@ -133,41 +59,104 @@ def predict(
     return ExitStatus.BAD_NEWS if document["verdict"] == Verdict.OOM else ExitStatus.ANSWER
 
 
-def _tables(top: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given as the tables of a plan file."""
-    tables: dict[str, Any] = {key: value for key, value in top.items() if value is not None}
-    for name, prefix in (("model", "model_"), ("plan", "plan_")):
-        given = {
-            key.removeprefix(prefix): value
-            for key, value in flags.items()
-            if key.startswith(prefix) and value is not None
-        }
-        if given:
-            tables[name] = given
-    return tables
-
-
-def _cluster_of(asked: PlanFile) -> ClusterSpec:
-    """Return the cluster of the plan, or of the site where the plan names none."""
-    named = asked.cluster or load_site().cluster
-    if named is None:
-        raise InputError(
-            f"{asked.source}: no cluster is named",
-            hint="give --cluster, or set cluster in the plan file or in /etc/opsk/opsk.toml",
-        )
-    return named_cluster(named)
-
-
-def refuse_impossible(asked: PlanFile, cluster: ClusterSpec) -> None:
-    """Refuse a plan that no framework would start on this cluster.
+def possible(tables: Mapping[str, Any], *, source: str) -> tuple[PlanFile, ClusterSpec]:
+    """Return the plan of the tables and its cluster, if a framework would start the one on the other.
 
     Raises
     ------
-    PlanInfeasibleError
-        Names every rule that the plan breaks, with its numbers.
+    InputError
+        Names ``source`` and every rule that is broken, with its numbers.
     """
-    wrong = [*violations(asked.model, asked.plan), *excess_gpus(asked.plan, cluster)]
-    if asked.gpus_per_node and asked.gpus_per_node > cluster.node.gpus:
-        wrong.append(f"gpus_per_node {asked.gpus_per_node}, a {cluster.node.name} has {cluster.node.gpus}")
-    if wrong:
-        raise PlanInfeasibleError(tuple(wrong), hint=f"change the plan ({asked.source}) or the cluster")
+    found = examined(tables)
+    wrong: list[str] = []
+    cluster = _cluster_of(found, wrong)
+    asked = accepted(found, source=source, also=[*wrong, *_impossible(found, cluster)])
+    if cluster is None:  # then something else was wrong, and told
+        raise InputError(f"{source}: no cluster", hint="give --cluster")
+    return asked, cluster
+
+
+def _cluster_of(found: Examined, wrong: list[str]) -> ClusterSpec | None:
+    """Return the cluster of the plan, or of the site where the plan names none; else say what is wrong."""
+    if "cluster" in found.doubtful:
+        return None
+    named = found.cluster or load_site().cluster
+    if named is None:
+        wrong.append("no cluster is named: give --cluster, or set cluster in the plan file or in /etc/opsk/opsk.toml")
+        return None
+    try:
+        return named_cluster(named)
+    except OpskError as error:
+        wrong.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+        return None
+
+
+def _impossible(found: Examined, cluster: ClusterSpec | None) -> list[str]:
+    """Return every rule of frameworks and of the cluster that is broken, values in doubt left out."""
+    wrong: list[str] = []
+    if found.model is not None and found.plan is not None:
+        wrong += violations(found.model, found.plan)
+        if cluster is not None:
+            wrong += [*excess_gpus(found.plan, cluster), *missing_formats(found.plan, cluster)]
+    if cluster is not None and found.gpus_per_node and found.gpus_per_node > cluster.node.gpus:
+        wrong.append(f"gpus_per_node {found.gpus_per_node}, a {cluster.node.name} has {cluster.node.gpus}")
+    return found.without_doubt(wrong)
+
+
+def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dict[str, Any]:
+    """Return the document that ``opsk predict`` prints."""
+    assumed = list(asked.assumed)
+    spread = widened(efficiency.spread, time_inputs=time_inputs(assumed), memory_inputs=memory_inputs(assumed))
+    table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, replace(efficiency, spread=spread))
+    document = {
+        **prediction_document(table, 0),
+        "cluster": {"name": cluster.name, "gpu": cluster.node.gpu.name},
+        "model": asked.model,
+        "plan": {"gpus": asked.plan.gpus, **{item.name: getattr(asked.plan, item.name) for item in fields(Plan)}},
+        "assumed": assumed,
+    }
+    if asked.checkpoint is not None:
+        checkpoint = checkpoint_of(asked.model, asked.plan, cluster, asked.checkpoint)
+        document["checkpoint"] = {**asdict(checkpoint), "asynchronous": asked.checkpoint.asynchronous}
+        nodes = nodes_of(asked.plan, cluster)
+        assumed += _assumed_of_checkpoints(asked.checkpoint, nodes, checkpoint.mtbf_s)
+    if asked.run is not None:
+        lost = document["checkpoint"]["lost_fraction"] if "checkpoint" in document else 0.0
+        document |= _run(asked, table, lost)
+    return document
+
+
+def _run(asked: PlanFile, table: PredictionTable, lost: float) -> dict[str, Any]:
+    """Return the energy in its building, and time and energy of the whole run where its length is given."""
+    run, model, plan = asked.run, asked.model, asked.plan
+    assert run is not None
+    energy = at_pue(table.energy, run.pue)
+    found: dict[str, Any] = {"energy": {**energy_document(energy, 0), "pue": run.pue}}
+    steps: float | None = run.steps
+    if run.tokens is not None:
+        steps = steps_of(run.tokens, seq=model.seq, global_batch=plan.global_batch)
+    if steps is not None and lost < 1:
+        run_s = scaled(table.time.step_s, steps / (1 - lost))
+        run_j = run_energy(energy, steps / (1 - lost))
+        found["run"] = {
+            "steps": float(steps),
+            "tokens": float(steps) * model.seq * plan.global_batch,
+            "time_s": range_document(run_s, 0),
+            "energy_j": range_document(run_j, 0),
+            "energy_kwh": range_document(scaled(run_j, 1 / JOULES_PER_KWH), 0),
+            "lost_fraction": lost,
+        }
+    return found
+
+
+def _assumed_of_checkpoints(options: CheckpointOptions, nodes: int, mtbf_s: float) -> list[Assumption]:
+    """Return what was taken for options of checkpoints that nobody gave."""
+    assumed = []
+    if options.write_bytes_per_s is None:
+        why = "a file system that takes 62 GB/s from 32 nodes, as SuperPODs have them"
+        rate = nodes * FILE_SYSTEM_BYTES_PER_S
+        assumed.append(Assumption(field="checkpoint.write_bytes_per_s", value=rate, why=why))
+    if options.mtbf_s is None:
+        why = "50,700 GPU hours between failures, as Llama 3 405B had them"
+        assumed.append(Assumption(field="checkpoint.mtbf_s", value=mtbf_s, why=why))
+    return assumed

@@ -1,11 +1,11 @@
-"""How is a prediction shown to people: will it fit, how fast is it, and what takes the memory and the time?"""
+"""How is a prediction shown to people: does it fit, how fast is it, what takes memory, time and energy?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +13,12 @@ from opsk.cli.document import harmless, plain
 from opsk.units import TERA, as_gib, format_bytes, format_duration
 
 _WIDTH_WITHOUT_TERMINAL = 100
-_BAR = 24
+_NARROW = 100
+"""Below this width bars are short."""
+_LABEL = 8
+_BAR, _SHORT_BAR = 24, 14
+_SMALLEST = 1e-3
+"""Parts below this share are left out."""
 _WORDS = {
     "fits": ("✓", "green", "fits"),
     "tight": ("!", "yellow", "tight: may run out"),
@@ -29,19 +34,43 @@ def picture(document: Mapping[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
-    console.print(_headline(shown), soft_wrap=True)
+    console.print(_headline(shown), style="bold")
     console.print()
-    console.print(_verdict(shown))
-    console.print(_parts(shown["memory"]["components"], format_bytes))
-    console.print(_speed(shown["time"]))
-    console.print(_parts(shown["time"]["components"], format_duration))
-    console.print(_energy(shown["energy"]))
+    for block in _blocks(shown, _SHORT_BAR if console.width < _NARROW else _BAR):
+        console.print(block)
+
+
+def _blocks(shown: Mapping[str, Any], bar: int) -> Iterator[RenderableType]:
+    """Yield what is printed below the headline, from top to bottom."""
+    memory, time, energy = shown["memory"], shown["time"], shown["energy"]
+    yield _labelled("memory", _verdict(shown))
+    yield _parts(memory["components"], format_bytes, bar)
+    yield _labelled("", _definitions(memory))
+    yield _labelled("speed", _speed(time))
+    yield _parts(time["components"], format_duration, bar, _in_all(time))
+    yield _labelled("energy", _energy(energy))
+    yield _parts(energy["components"], _format_energy, bar)
+    if "checkpoint" in shown:
+        yield _labelled("saving", _checkpoint(shown["checkpoint"]))
+    if "run" in shown:
+        yield _labelled("run", _run(shown["run"]))
+    if shown.get("assumed"):
+        yield _labelled("assumed", _assumed(shown["assumed"]))
+
+
+def _labelled(label: str, content: Text) -> Table:
+    """Return text behind a label, wrapped lines under its first."""
+    table = Table.grid(padding=0, expand=True)
+    table.add_column(width=_LABEL)
+    table.add_column(ratio=1, overflow="fold")
+    table.add_row(label, content)
+    return table
 
 
 def _headline(shown: Mapping[str, Any]) -> Text:
-    """Return what was asked, in one line."""
+    """Return what was asked."""
     model, plan, cluster = shown["model"], shown["plan"], shown["cluster"]
-    axes = " ".join(f"{axis.upper()}{plan[axis]}" for axis in ("tp", "pp", "cp", "ep", "dp") if plan[axis] > 1)
+    axes = " ".join(f"{axis.upper()}{plan[axis]}" for axis in ("tp", "pp", "vpp", "cp", "ep", "dp") if plan[axis] > 1)
     words = [
         model["name"],
         f"{plan['gpus']} × {cluster['gpu']} ({cluster['name']})",
@@ -52,27 +81,36 @@ def _headline(shown: Mapping[str, Any]) -> Text:
         plan["precision"],
         f"recompute {plan['recompute']}",
         f"sharding {plan['sharding']}",
+        plan["software"],
     ]
-    return Text(harmless(" · ".join(words)), style="bold")
+    return Text(harmless(" · ".join(words)))
 
 
 def _verdict(shown: Mapping[str, Any]) -> Text:
-    """Return whether it fits, in one line."""
+    """Return whether it fits."""
     memory = shown["memory"]
     mark, style, words = _WORDS[shown["verdict"]]
     total = {name: as_gib(value) for name, value in memory["total_bytes"].items()}
-    text = Text("memory  ")
+    text = Text()
     text.append(f"{mark} {words}", style=f"bold {style}")
     text.append(f"  {total['expected']:.1f} GiB ({total['low']:.1f}–{total['high']:.1f})")
     text.append(f" of {as_gib(memory['capacity_bytes']):.1f} GiB, chance to fit {memory['fit_probability']:.0%}")
-    text.append(f", fullest stage {memory['stage']}")
     return text
 
 
+def _definitions(memory: Mapping[str, Any]) -> Text:
+    """Return where and when the peak is, and how it would be measured."""
+    tensors, held, device = (format_bytes(memory[f"{name}_bytes"]) for name in ("allocated", "reserved", "device"))
+    return Text(
+        f"peak on stage {memory['stage']}, {memory['moment']}: PyTorch allocates {tensors} and reserves {held}, "
+        f"the device shows {device}"
+    )
+
+
 def _speed(time: Mapping[str, Any]) -> Text:
-    """Return how fast it is, in one line."""
+    """Return how fast it is."""
     step, rate, tokens, mfu = (time[name] for name in ("step_s", "tflops_per_gpu", "tokens_per_s_per_gpu", "mfu"))
-    text = Text("speed   ")
+    text = Text()
     text.append(f"{format_duration(step['expected'])} a step", style="bold")
     text.append(f" ({format_duration(step['low'])}–{format_duration(step['high'])}) · ")
     text.append(f"{rate['expected']:.0f} TFLOP/s/GPU ({rate['low']:.0f}–{rate['high']:.0f}) · ")
@@ -80,27 +118,102 @@ def _speed(time: Mapping[str, Any]) -> Text:
     return text
 
 
+def _in_all(time: Mapping[str, Any]) -> dict[str, str]:
+    """Return all communication of each axis, to stand beside the part that nothing hides."""
+    return {
+        axis: f"of {format_duration(entry['total_s'])} in all"
+        for axis, entry in time["communication"].items()
+        if entry["total_s"] > 0
+    }
+
+
 def _energy(energy: Mapping[str, Any]) -> Text:
-    """Return what it costs in energy, in one line."""
-    step_kwh = energy["step_j"]["expected"] / _JOULES_PER_KWH
-    per_trillion_mwh = energy["j_per_token"]["expected"] * TERA / _JOULES_PER_KWH / 1e3
+    """Return what it takes in energy."""
+    step, token = energy["step_j"], energy["j_per_token"]
+    per_trillion_mwh = token["expected"] * TERA / _JOULES_PER_KWH / 1e3
+    low, high = (_format_energy(step[name]) for name in ("low", "high"))
+    text = Text()
+    text.append(f"{_format_energy(step['expected'])} a step", style="bold")
+    text.append(f" ({low}–{high}) · {token['expected']:.3g} J a token ({per_trillion_mwh:,.0f} MWh for 10¹² tokens)")
+    text.append(f" · job {energy['job_w'] / 1e3:.3g} kW, of each GPU {energy['gpu_w']:.0f} W")
+    text.append(f" + host {energy['host_w']:.0f} W + network {energy['network_w']:.0f} W")
+    if energy.get("pue", 1.0) != 1:
+        text.append(f", PUE {energy['pue']:.2f}")
+    return text
+
+
+def _format_energy(energy_j: float) -> str:
+    """Format an energy for people, in Wh, kWh, MWh or GWh."""
+    for limit, divisor, unit in ((1.0, 1e-3, "Wh"), (1e3, 1.0, "kWh"), (1e6, 1e3, "MWh")):
+        if energy_j / _JOULES_PER_KWH < limit:
+            return f"{energy_j / _JOULES_PER_KWH / divisor:.3g} {unit}"
+    return f"{energy_j / _JOULES_PER_KWH / 1e6:.3g} GWh"
+
+
+def _checkpoint(checkpoint: Mapping[str, Any]) -> Text:
+    """Return what checkpoints cost."""
+    how = "asynchronous" if checkpoint["asynchronous"] else "synchronous"
+    durations = {name: format_duration(checkpoint[f"{name}_s"]) for name in ("write", "stall", "interval", "mtbf")}
+    best = format_duration(checkpoint["best_interval_s"])
+    asked = "the best interval" if best == durations["interval"] else f"the best is {best}"
     return Text(
-        f"energy  {step_kwh:.3g} kWh a step, {energy['gpu_w']:.0f} W a GPU, "
-        f"{energy['j_per_token']['expected']:.3g} J a token ({per_trillion_mwh:,.0f} MWh for 10¹² tokens); GPUs only"
+        f"{format_bytes(checkpoint['size_bytes'])} a checkpoint, {how}: written in {durations['write']}, training "
+        f"stands still for {durations['stall']}, every {durations['interval']} ({asked}); with a failure every "
+        f"{durations['mtbf']}, {checkpoint['lost_fraction']:.1%} of the time is lost"
     )
 
 
-def _parts(components: Mapping[str, float], shown_as: Any) -> Table:
-    """Return the parts of a sum, largest first, with a bar each; parts below one in a thousand are left out."""
+def _run(run: Mapping[str, Any]) -> Text:
+    """Return what the whole run takes."""
+    time, energy = run["time_s"], run["energy_j"]
+    low, expected, high = (format_duration(time[name]) for name in ("low", "expected", "high"))
+    text = Text()
+    text.append(expected, style="bold")
+    text.append(f" ({low}–{high}) and ")
+    text.append(_format_energy(energy["expected"]), style="bold")
+    text.append(f" ({_format_energy(energy['low'])}–{_format_energy(energy['high'])})")
+    text.append(f" for {run['steps']:,.0f} steps, {run['tokens']:.3g} tokens")
+    return text
+
+
+def _assumed(assumed: Sequence[Mapping[str, Any]]) -> Text:
+    """Return what nobody stated, a line each."""
+    lines = []
+    for entry in assumed:
+        value = "" if entry["value"] is None else f" = {_shown(entry['value'])}"
+        lines.append(harmless(f"{entry['field']}{value}: {entry['why']}"))
+    return Text("\n".join(lines))
+
+
+def _shown(value: Any) -> str:
+    """Return an assumed value as people write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _parts(
+    components: Mapping[str, float],
+    shown_as: Callable[[float], str],
+    bar: int,
+    notes: Mapping[str, str] | None = None,
+) -> Table:
+    """Return the parts of a sum, largest first, with a bar and a note each; small ones only where they have a note."""
+    notes = notes or {}
     total = sum(components.values()) or 1.0
     table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=6)
-    table.add_column(min_width=14)
+    table.add_column(min_width=_LABEL - 2)
+    table.add_column(min_width=13)
     table.add_column(justify="right", min_width=9)
     table.add_column(justify="right", min_width=4)
-    table.add_column()
+    table.add_column(min_width=bar)
+    table.add_column(no_wrap=True)
     for name, value in sorted(components.items(), key=lambda item: -item[1]):
         share = value / total
-        if share >= 1e-3:
-            table.add_row("", name, shown_as(value), f"{share:.0%}", Text("█" * max(round(share * _BAR), 1), "cyan"))
+        if share >= _SMALLEST or name in notes:
+            percent = f"{share:.0%}" if share >= 0.005 or not share else "<1%"
+            length = max(round(share * bar), int(share >= _SMALLEST))
+            table.add_row(
+                "", name.replace("_", " "), shown_as(value), percent, Text("█" * length, "cyan"), notes.get(name, "")
+            )
     return table

@@ -26,6 +26,9 @@ GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 3.3.4), 50,700 GPU hours each: every 3.1 hours there, once in 33 days on 64 GPUs."""
 RESTART_S = 600.0
 """From failure to training again: noticed, scheduled, started, loaded. Chosen by hand; a site measures its own."""
+FILE_SYSTEM_BYTES_PER_S = 62e9 / 32
+"""What a file system takes for each node that writes, where nobody says [bytes/s]: 62 GB/s from 32 nodes, the enhanced
+level for storage of NVIDIA's DGX SuperPOD H100 reference architecture (from memory)."""
 PINNED_FRACTION = 0.8
 """Share of the host link's rate that copies into pinned memory reach [ratio], from memory."""
 STORAGE_FRACTION = 0.8
@@ -41,7 +44,7 @@ class CheckpointOptions:
     Parameters
     ----------
     write_bytes_per_s
-        What the file system takes from all nodes together [bytes/s].
+        What the file system takes from all nodes together [bytes/s]; left out, ``FILE_SYSTEM_BYTES_PER_S`` each.
     node_write_bytes_per_s
         What one node can write [bytes/s]; left out, its storage NICs, or its compute NICs where it has no others.
     asynchronous
@@ -66,7 +69,7 @@ class CheckpointOptions:
         names = [item.name for item in fields(self) if item.name != "asynchronous"]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         wrong = [
-            f"checkpoint {name} is {value}, must be above 0 and finite"
+            f"{name} is {value}, must be above 0 and finite"
             for name, value in given.items()
             if not 0 < value < math.inf
         ]
@@ -149,11 +152,15 @@ def write_time_s(size_bytes: float, plan: Plan, cluster: ClusterSpec, options: C
     10 TB from 128 nodes of 2 x 50 GB/s at 400 GB/s of the file system: 25 s.
     """
     node = cluster.node
-    nodes = math.ceil(plan.gpus / node.gpus)
+    nodes = nodes_of(plan, cluster)
     nic, ports = (node.storage_nic, node.storage_nics) if node.storage_nic else (node.nic, node.nics)
     of_node = options.node_write_bytes_per_s or STORAGE_FRACTION * nic.bytes_per_s * ports
-    rate = nodes * of_node
-    return size_bytes / (rate if options.write_bytes_per_s is None else min(rate, options.write_bytes_per_s))
+    return size_bytes / min(nodes * of_node, options.write_bytes_per_s or nodes * FILE_SYSTEM_BYTES_PER_S)
+
+
+def nodes_of(plan: Plan, cluster: ClusterSpec) -> int:
+    """Return the nodes that a plan's GPUs fill, the last one perhaps in part."""
+    return math.ceil(plan.gpus / cluster.node.gpus)
 
 
 def best_interval_s(stall_s: float, mtbf_s: float) -> float:

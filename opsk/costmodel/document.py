@@ -2,47 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from opsk.costmodel.table import PredictionTable, Range
+import numpy as np
+
+from opsk.costmodel.table import MOMENTS, EnergyTable, FloatColumn, MemoryTable, PredictionTable, Range, TimeTable
 from opsk.costmodel.verdict import verdict_of
 
 
 def prediction_document(table: PredictionTable, index: int) -> dict[str, Any]:
     """Return memory, time and energy of row ``index`` as plain values; ranges are ``{low, expected, high}``."""
-    memory, time, energy = table.memory, table.time, table.energy
-    fit_probability = float(memory.fit_probability[index])
     return {
-        "verdict": verdict_of(fit_probability).value,
-        "memory": {
-            "capacity_bytes": float(memory.capacity_bytes),
-            "total_bytes": _range(memory.total_bytes, index),
-            "components": {name: float(column[index]) for name, column in memory.components.items()},
-            "stage": int(memory.stage[index]),
-            "fit_probability": fit_probability,
-        },
-        "time": {
-            "step_s": _range(time.step_s, index),
-            "tokens_per_s_per_gpu": _range(time.tokens_per_s_per_gpu, index),
-            "tflops_per_gpu": _range(time.tflops_per_gpu, index),
-            "mfu": _range(time.mfu, index),
-            "hfu": _range(time.hfu, index),
-            "model_flop": float(time.model_flop[index]),
-            "hardware_flop": float(time.hardware_flop[index]),
-            "components": {name: float(column[index]) for name, column in time.components.items()},
-        },
-        "energy": {
-            "step_j": _range(energy.step_j, index),
-            "j_per_token": _range(energy.j_per_token, index),
-            "gpu_w": float(energy.gpu_w[index]),
+        "verdict": verdict_of(_entry(table.memory.fit_probability, index)).value,
+        "memory": _memory(table.memory, index),
+        "time": _time(table.time, index),
+        "energy": energy_document(table.energy, index),
+    }
+
+
+def _memory(memory: MemoryTable, index: int) -> dict[str, Any]:
+    """Return the memory of the fullest GPU; ``stage`` counts from 0."""
+    return {
+        "capacity_bytes": _entry(memory.capacity_bytes, index),
+        "total_bytes": range_document(memory.total_bytes, index),
+        "allocated_bytes": _entry(memory.allocated_bytes, index),
+        "reserved_bytes": _entry(memory.reserved_bytes, index),
+        "device_bytes": _entry(memory.device_bytes, index),
+        "components": _entries(memory.components, index),
+        "stage": int(_entry(memory.stage, index)),
+        "moment": MOMENTS[int(_entry(memory.moment, index))],
+        "fit_probability": _entry(memory.fit_probability, index),
+    }
+
+
+def _time(time: TimeTable, index: int) -> dict[str, Any]:
+    """Return the time of a step; ``communication`` has all of each axis, and what nothing hides."""
+    return {
+        "step_s": range_document(time.step_s, index),
+        "tokens_per_s_per_gpu": range_document(time.tokens_per_s_per_gpu, index),
+        "tflops_per_gpu": range_document(time.tflops_per_gpu, index),
+        "mfu": range_document(time.mfu, index),
+        "hfu": range_document(time.hfu, index),
+        "model_flop": _entry(time.model_flop, index),
+        "hardware_flop": _entry(time.hardware_flop, index),
+        "components": _entries(time.components, index),
+        "communication": {
+            axis: {"total_s": _entry(total, index), "exposed_s": _entry(time.components[axis], index)}
+            for axis, total in time.communication.items()
         },
     }
 
 
-def _range(values: Range, index: int) -> dict[str, float]:
+def energy_document(energy: EnergyTable, index: int) -> dict[str, Any]:
+    """Return energy and power; ``host_w`` and ``network_w`` are one GPU's shares, ``job_w`` is all of the job."""
+    return {
+        "step_j": range_document(energy.step_j, index),
+        "j_per_token": range_document(energy.j_per_token, index),
+        "gpu_w": _entry(energy.gpu_w, index),
+        "host_w": _entry(energy.host_w, index),
+        "network_w": _entry(energy.network_w, index),
+        "job_w": _entry(energy.job_w, index),
+        "components": _entries(energy.components, index),
+    }
+
+
+def range_document(values: Range, index: int) -> dict[str, float]:
     """Return one entry of a range."""
     return {
-        "low": float(values.low[index]),
-        "expected": float(values.expected[index]),
-        "high": float(values.high[index]),
+        "low": _entry(values.low, index),
+        "expected": _entry(values.expected, index),
+        "high": _entry(values.high, index),
     }
+
+
+def _entries(columns: Mapping[str, FloatColumn], index: int) -> dict[str, float]:
+    """Return one entry of each column."""
+    return {name: _entry(column, index) for name, column in columns.items()}
+
+
+def _entry(column: Any, index: int) -> float:
+    """Return one entry of a column, or the one value that holds for all plans."""
+    return float(column[index] if np.ndim(column) else column)

@@ -1,0 +1,57 @@
+"""Which model does ``--model`` mean? A public model's name, or the path of a HuggingFace ``config.json``."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from opsk.cli.document import harmless
+from opsk.errors import InputError
+from opsk.workload.defaults import Assumption
+from opsk.workload.huggingface.model import MAX_CHARACTERS, model_of_config
+from opsk.workload.model import ModelShape
+from opsk.workload.public_models.lookup import public_model, public_models
+
+_HINT = "name a public model, as in its paper, or the path of a HuggingFace config.json"
+
+
+def named_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tuple[Assumption, ...]]:
+    """Return the shape that ``named`` means, and what of it had to be assumed.
+
+    What ends in ``.json`` is a file; all else is the name of a public model.
+
+    Parameters
+    ----------
+    seq
+        Tokens of a training sequence; ``None`` takes the public model's own, or what a file's model can take.
+
+    Raises
+    ------
+    InputError
+        Names the file and all that is wrong in it, or the closest names of public models.
+    """
+    if named.endswith(".json"):
+        found = model_of_config(_read(named), origin=harmless(named), seq=seq)
+        return found.shape, found.assumed
+    shape = public_model(named)
+    if shape is None:
+        close = difflib.get_close_matches(named.casefold(), list(public_models()), n=3, cutoff=0.5)
+        like = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise InputError(harmless(f"{named[:80]!r} is no public model that is known{like}"), hint=_HINT)
+    if seq is not None:
+        return shape, ()
+    why = f"{shape.name} was trained on sequences of so many tokens, at first"
+    return shape, (Assumption(field="model.seq", value=shape.seq, why=why),)
+
+
+def _read(path: str) -> str:
+    """Return the text of a ``config.json``."""
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(MAX_CHARACTERS + 1)
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(harmless(f"{path}: no UTF-8 text at byte {error.start}"), hint=_HINT) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(harmless(f"{path}: {reason}"), hint=_HINT) from error

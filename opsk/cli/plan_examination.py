@@ -1,0 +1,205 @@
+"""What do the tables of a plan file mean once defaults are filled in, and what all is wrong with them?
+
+Everything is checked that can be: where a value cannot be, a neutral one stands in for it, and whatever is said of a
+value in doubt is left out, so that one slip is told once and hides nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
+
+from opsk.cli.model_choice import named_model
+from opsk.cli.plan_defaults import Defaults, fill_model, fill_plan
+from opsk.cli.plan_fields import KINDS, LIKE, RunOptions, stated_of
+from opsk.costmodel.checkpoint import CheckpointOptions
+from opsk.errors import InputError, OpskError, PlanInfeasibleError
+from opsk.workload.defaults import Assumption
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+_NEEDED = ("layers", "hidden", "heads")
+"""What no default can stand for."""
+_ROUNDS = 12
+"""Each round of building a value puts a neutral number for what the last one complained of."""
+_WORDS = re.compile(r"[a-z_]+")
+_ALIASES = {
+    "global batch": "global_batch",
+    "micro batch": "micro_batch",
+    "micro-batches": "global_batch",
+    "mixture of experts": "experts",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What was read; ``None`` is "not stated", for ``model`` and ``plan`` "cannot be".
+
+    ``wrong`` names every violation; values that these are about are stand-ins, and their keys are ``doubtful``.
+    """
+
+    model: ModelShape | None
+    plan: Plan | None
+    cluster: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    checkpoint: CheckpointOptions | None = None
+    run: RunOptions | None = None
+    assumed: tuple[Assumption, ...] = ()
+    wrong: tuple[str, ...] = ()
+    doubtful: frozenset[str] = frozenset()
+
+    def without_doubt(self, violations: list[str]) -> list[str]:
+        """Return the violations that say nothing of a value in doubt."""
+        return [violation for violation in violations if self.doubtful.isdisjoint(names_in(violation))]
+
+
+def names_in(violation: str) -> list[str]:
+    """Return the keys of a plan file that a violation speaks of, the one that it is about first."""
+    for words, key in _ALIASES.items():
+        violation = violation.replace(words, key)
+    return [word for word in _WORDS.findall(violation) if word in _KEYS]
+
+
+_KEYS = {key for kinds in KINDS.values() for key in kinds}
+
+
+def examined(given: Mapping[str, Any]) -> Examined:
+    """Return what the tables of a plan file mean and what is wrong with them; nothing is raised."""
+    return _Examination(given).result()
+
+
+class _Examination:
+    """The state of one examination."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        stated = stated_of(given)
+        self.tables = stated.tables
+        self.wrong = list(stated.wrong)
+        self.doubtful = set(stated.doubtful)
+        self.assumed: list[Assumption] = []
+
+    def result(self) -> Examined:
+        """Examine all tables."""
+        top = self.tables[""]
+        gpus = self._gpus(top)
+        defaults = Defaults(self._model_values(), self.tables["plan"])
+        fill_model(defaults)
+        fill_plan(defaults, gpus)
+        self._tell(defaults.wrong)
+        self.assumed += defaults.assumed
+        model = self._built(ModelShape, "model", defaults.model)
+        plan = self._built(Plan, "plan", defaults.plan)
+        if plan is not None:
+            self._compare_gpus(plan, gpus, top)
+        return Examined(
+            model=model,
+            plan=plan,
+            **top,
+            checkpoint=self._built(CheckpointOptions, "checkpoint", self.tables["checkpoint"] or None),
+            run=self._run(),
+            assumed=tuple(self.assumed),
+            wrong=tuple(dict.fromkeys(self.wrong)),
+            doubtful=frozenset(self.doubtful),
+        )
+
+    def _tell(self, violations: list[str]) -> None:
+        """Add violations that say nothing of values in doubt, and doubt what each is about."""
+        for violation in violations:
+            names = names_in(violation)
+            if self.doubtful.isdisjoint(names):
+                self.wrong.append(violation)
+            self.doubtful |= set(names[:1])
+
+    def _gpus(self, top: dict[str, Any]) -> int | None:
+        """Return the GPUs of the job where nodes and GPUs a node are given."""
+        wrong = [key for key in ("nodes", "gpus_per_node") if top.get(key, 1) < 1]
+        self._tell([f"{key} is {top[key]}, must be at least 1" for key in wrong])
+        for key in wrong:
+            del top[key]
+        both = "nodes" in top and "gpus_per_node" in top
+        return top["nodes"] * top["gpus_per_node"] if both else None
+
+    def _model_values(self) -> dict[str, Any]:
+        """Return the keys of the model, those of the named one below them; neutral numbers where some are missing."""
+        values = dict(self.tables["model"])
+        named = values.pop(LIKE, None)
+        if named is not None:
+            values = self._like(named, values)
+        missing = [key for key in _NEEDED if key not in values]
+        self._tell([f"model.{key}: missing" for key in missing if key not in self.doubtful])
+        self.doubtful |= set(missing)
+        for key in missing:
+            values[key] = values.get("heads", 1) if key == "hidden" else 1
+        return values
+
+    def _like(self, named: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys of the model that is named, with those that are given in their place."""
+        try:
+            shape, assumed = named_model(named, seq=values.get("seq"))
+        except InputError as error:
+            self.wrong.append(f"model.like: {error.message}")
+            self.doubtful |= KINDS["model"].keys()
+            return values
+        self.assumed += [entry for entry in assumed if entry.field.removeprefix("model.") not in values]
+        return {**asdict(shape), **values}
+
+    def _built(self, value_class: type[Any], table: str, values: dict[str, Any] | None) -> Any:
+        """Return the value of a table with stand-ins for what is wrong, ``None`` where there can be none."""
+        if values is None:
+            return None
+        values, neutral = dict(values), set[str]()
+        for _ in range(_ROUNDS):
+            try:
+                return value_class(**values)
+            except PlanInfeasibleError as error:
+                violations = [f"{table}: {violation}" for violation in error.violations]
+            except OpskError as error:
+                violations = [f"{table}: {violation}" for violation in _parts(error.message, values)]
+            self._tell(violations)
+            for names in map(names_in, violations):
+                # the first may be neutral by now: then it is about the next
+                name = next((name for name in names if name not in neutral), None)
+                if name is not None:
+                    neutral.add(name)
+                    _neutralise(value_class, values, name)
+        return None
+
+    def _compare_gpus(self, plan: Plan, gpus: int | None, top: dict[str, Any]) -> None:
+        """Tell where the axes do not multiply to the GPUs of the job."""
+        if gpus is None or plan.gpus == gpus or not self.doubtful.isdisjoint(("tp", "pp", "cp", "dp")):
+            return
+        self.wrong.append(
+            f"plan: tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} is {plan.gpus} GPUs, "
+            f"nodes {top['nodes']} x gpus_per_node {top['gpus_per_node']} is {gpus}"
+        )
+
+    def _run(self) -> RunOptions | None:
+        """Return what is trained in all."""
+        values = self.tables["run"]
+        wrong = [
+            f"run: {key} is {values[key]}, must be {words}"
+            for key, words, least in (("tokens", "above 0", 1e-9), ("steps", "at least 1", 1), ("pue", "1 or more", 1))
+            if key in values and values[key] < least
+        ]
+        if "tokens" in values and "steps" in values:
+            wrong.append(f"run: tokens {values['tokens']:g} and steps {values['steps']}: give one of them")
+        self._tell(wrong)
+        return RunOptions(**values) if values and not wrong else None
+
+
+def _parts(message: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the violations that an error about a value joins."""
+    return message.removeprefix(f"model {values.get('name', 'model')}: ").split("; ")
+
+
+def _neutralise(value_class: type[Any], values: dict[str, Any], name: str) -> None:
+    """Put a number that nothing can be said against for a field: its default, or 1; as many GPUs' batch as needed."""
+    defaults = {item.name: item.default for item in fields(value_class)}
+    if name == "global_batch" and value_class is Plan:
+        sizes = [max(values.get(axis, 1), 1) for axis in ("micro_batch", "dp", "pp", "vpp")]
+        values[name] = 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
+    elif name in defaults:
+        values[name] = 1 if defaults[name] is MISSING else defaults[name]

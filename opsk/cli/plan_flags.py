@@ -1,0 +1,215 @@
+"""How do the keys of a plan file become flags of a command, in sections that a person can read?
+
+Every field of the values behind the tables has a flag, so that file and flags can never differ. What a flag was given
+is text until it goes through the border of the plan file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from typing import Any, TypeVar
+
+import click
+
+from opsk.cli.plan_fields import KINDS, LIKE, VALUES, from_text
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SECTIONS: dict[str, str] = {
+    "": "Cluster",
+    "model": "Model",
+    "plan": "Plan",
+    "run": "Whole run",
+    "checkpoint": "Checkpoints",
+}
+"""Tables of a plan file to the titles under which their flags are shown."""
+_PREFIXES = {"": "", "model": "model-", "plan": "", "run": "", "checkpoint": "checkpoint-"}
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "cluster": "Catalogue name of the cluster, or a cluster TOML.",
+        "nodes": "With --gpus-per-node it fixes --dp where left out.",
+        "gpus_per_node": "GPUs of one node that the job uses.",
+    },
+    "model": {
+        LIKE: "A public model (llama-3-8b), or a HuggingFace config.json; --model-... change it.",
+        "name": "What to call the model.",
+        "layers": "Transformer layers.",
+        "hidden": "Width of the residual stream.",
+        "ffn": "Inner width of the dense MLP.",
+        "heads": "Attention heads of one layer.",
+        "kv_heads": "Key and value heads; left out, as many as heads.",
+        "head_dim": "Width of one head; left out, hidden / heads.",
+        "vocab": "Rows of the embedding.",
+        "seq": "Tokens of one training sequence.",
+        "gated_mlp": "Three matrices (SwiGLU), or two.",
+        "experts": "Routed experts a layer; 0 is a dense model.",
+        "top_k": "Routed experts that a token passes.",
+        "shared_experts": "Experts that every token passes.",
+        "expert_ffn": "Inner width of one expert.",
+        "tied_embeddings": "The head reuses the embedding, or has its own.",
+        "learned_positions": "A trained table of positions, or none.",
+        "flash_attention": "Fused attention, or stored scores.",
+        "q_lora_rank": "Latent attention: rank of queries; 0 is none.",
+        "kv_lora_rank": "Latent attention: rank of keys and values; 0 is ordinary attention.",
+        "qk_rope_dim": "Latent attention: rotary part of a head.",
+        "v_head_dim": "Latent attention: width of a value head.",
+        "dense_layers": "Layers with the dense MLP in a model with experts.",
+        "dense_interleaved": "These lie between the others, or before them.",
+        "shared_ffn": "Inner width of all shared experts; 0 is expert_ffn each.",
+        "shared_gate": "A gate weighs the shared experts, or none.",
+        "router_bias": "The router has a bias, or none.",
+        "capacity_factor": "Tokens an expert takes over the mean; 0 drops none.",
+        "expert_imbalance": "Tokens of the busiest expert rank over the mean.",
+        "mtp_layers": "Multi-token-prediction layers.",
+        "encoder_layers": "Layers of an encoder; 0 is a decoder alone.",
+        "encoder_seq": "Tokens of the encoder's sequence.",
+        "position_rows": "Rows of the table of positions; 0 is seq.",
+        "relative_positions": "Rows of the table of relative positions (T5).",
+        "attention_sinks": "A learned sink a head, or none.",
+        "attention_window": "Tokens that windowed layers look back.",
+        "windowed_layers": "Layers with a sliding window.",
+        "qkv_bias": "Biases into attention, or none; left out, by the MLP's style.",
+        "output_bias": "Biases out of attention, or none; likewise.",
+        "mlp_bias": "Biases in the MLP, or none; likewise.",
+        "norm_bias": "Biases in norms, or none; likewise.",
+        "dropout": "Dropout is applied, or not; likewise.",
+        "head_bias": "A bias of the output head, or none.",
+        "qk_norm": "Queries and keys are normalised, or not.",
+        "qk_norm_whole": "Their norm is as wide as all heads, or as one.",
+        "norms_per_layer": "Norms of one layer.",
+        "embedding_norm": "The embedding is normalised, or not.",
+    },
+    "plan": {
+        "tp": "Tensor-parallel size.",
+        "pp": "Pipeline stages.",
+        "vpp": "Model chunks that a stage holds.",
+        "cp": "Context-parallel size.",
+        "ep": "Expert-parallel size, inside dp.",
+        "dp": "Data-parallel size.",
+        "sharding": "What data-parallel ranks keep a share of; FSDP is zero3.",
+        "sequence_parallel": "Split norms and dropout over tp, or not.",
+        "recompute": "Which activations are computed again.",
+        "precision": "Number format of the matrix products.",
+        "micro_batch": "Sequences of one micro-batch.",
+        "global_batch": "Sequences of one step.",
+        "etp": "Tensor-parallel size of experts; 0 is the software's choice.",
+        "shard_gpus": "GPUs that share states (HSDP); 0 is all replicas.",
+        "recompute_layers": "Layers of a stage that full recomputes; 0 is all.",
+        "first_stage_layers": "Layers of the first stage, laid out by hand.",
+        "last_stage_layers": "Layers of the last stage, laid out by hand.",
+        "schedule": "Order of a stage's micro-batches.",
+        "states": "Formats of weights, gradients and optimizer states.",
+        "optimizer": "Which optimizer keeps states.",
+        "offload": "What is kept in host memory.",
+        "software": "Family of the training software.",
+        "overlap": "Communication hides as the software can, or never.",
+        "tp_overlap": "Tensor-parallel communication is pipelined, or not.",
+        "frozen_fraction": "Share of the parameters that are not trained.",
+        "compiled": "Norms and activations are fused by a compiler, or not.",
+        "loss": "How logits and loss are computed.",
+        "lora_rank": "Rank of LoRA adapters; 0 trains the base.",
+        "base_bits": "Bits of a frozen base weight (QLoRA: 4).",
+    },
+    "run": {
+        "tokens": "Tokens to train on in all.",
+        "steps": "Steps to train in all.",
+        "pue": "Power of the building over that of what computes.",
+    },
+    "checkpoint": {
+        "write_bytes_per_s": "What the file system takes from all nodes [bytes/s].",
+        "node_write_bytes_per_s": "What one node writes; left out, by its NICs [bytes/s].",
+        "asynchronous": "Train on while it is written, or wait.",
+        "interval_s": "Time between checkpoints; left out, the best one [s].",
+        "mtbf_s": "Mean time between failures of the job; left out, by its GPUs [s].",
+        "restart_s": "Time from a failure until training goes on [s].",
+    },
+}
+
+
+class TableOption(click.Option):
+    """A flag for one key of one table of a plan file."""
+
+    def __init__(self, *declarations: Any, table: str = "", key: str = "", **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.table, self.key = table, key
+
+
+class SectionedCommand(click.Command):
+    """A command whose help shows the flags of each table under a title of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options first, then those of every table."""
+        own = [option for option in self.get_params(ctx) if not isinstance(option, TableOption)]
+        sections = {"Options": own}
+        for table, title in SECTIONS.items():
+            sections[title] = [
+                option for option in self.params if isinstance(option, TableOption) and option.table == table
+            ]
+        for title, options in sections.items():
+            rows = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=34)
+
+
+def table_flags(command: Command) -> Command:
+    """Give a command a flag for every key of every table; they arrive as ``TABLE.KEY``."""
+    for table in reversed(SECTIONS):
+        for key in reversed(list(KINDS[table])):
+            command = click.option(*_names(table, key), cls=TableOption, table=table, key=key, **_form(table, key))(
+                command
+            )
+    return command
+
+
+def tables_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that were given as the tables of a plan file."""
+    tables: dict[str, Any] = {}
+    for table in SECTIONS:
+        for key in KINDS[table]:
+            value = flags.get(_destination(table, key))
+            if value is None:
+                continue
+            content = tables.setdefault(table, {}) if table else tables
+            content[key] = from_text(table, key, value) if isinstance(value, str) else value
+    return tables
+
+
+def _destination(table: str, key: str) -> str:
+    """Return the name under which a flag's value arrives."""
+    return f"{table or 'top'}_{key}"
+
+
+def _names(table: str, key: str) -> list[str]:
+    """Return the declarations of a flag."""
+    prefix, words = _PREFIXES[table], key.replace("_", "-")
+    if (table, key) == ("model", LIKE):
+        return ["--model", _destination(table, key)]
+    if KINDS[table][key] is bool:
+        return [f"--{prefix}{words}/--{prefix}no-{words}", _destination(table, key)]
+    return [f"--{prefix}{words}", _destination(table, key)]
+
+
+def _form(table: str, key: str) -> dict[str, Any]:
+    """Return how a flag's value looks, and its help."""
+    kind, words = KINDS[table][key], _WORDS[table].get(key, "")
+    form: dict[str, Any] = {"default": None, "help": f"{words}{_default_words(table, key)}"}
+    if kind is bool:
+        return form
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        members = [str(member.value) for member in kind]
+        return {**form, "metavar": "WORD", "help": f"{form['help']} {', '.join(members)}."}
+    metavars = {int: "N", float: "X", str: "TEXT"}
+    return {**form, "metavar": "NAME|FILE" if key in (LIKE, "cluster") else metavars[kind]}
+
+
+def _default_words(table: str, key: str) -> str:
+    """Return what to say of a number's default that is not plain from the help: only numbers other than 0 and 1."""
+    if table not in VALUES:
+        return ""
+    defaults = {item.name: item.default for item in fields(VALUES[table])}
+    default = defaults.get(key, MISSING)
+    plain = (int, float)
+    return f" Default: {default:g}." if type(default) in plain and default not in (0, 1) else ""
