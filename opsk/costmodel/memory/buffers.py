@@ -73,9 +73,7 @@ class Buffers:
     at_end: FloatColumn
 
 
-def buffers_of(
-    model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages, parameters: ParameterCount
-) -> Buffers:
+def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters: ParameterCount) -> Buffers:
     """Return the buffers that sharded states and gradients pass through.
 
     FSDP gathers two layers and keeps the unit around them (embedding, head, final norm) from forward to backward, and

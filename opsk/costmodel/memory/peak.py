@@ -40,7 +40,7 @@ def peak_memory(
     """
     states = state_bytes(plans, shares, parameters)
     activations = activations_of(model, plans, shares, stages)
-    buffers = buffers_of(model, plans, shares, stages, parameters)
+    buffers = buffers_of(model, plans, shares, parameters)
     logits = logits_bytes(model, plans, shares, stages)
     moments = _moments(states, activations, buffers, logits)
     constant = states.weights + states.optimizer + efficiency.memory.workspace_bytes

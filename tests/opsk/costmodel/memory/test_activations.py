@@ -6,19 +6,31 @@ import pytest
 
 from opsk.costmodel import closed_forms as forms
 from opsk.costmodel.memory.activations import (
-    activation_bytes,
-    checkpoint_bytes,
+    Activations,
+    LayerBytes,
+    activations_of,
     kept_layer_bytes,
+    layer_bytes,
     scores_bytes,
-    stored_layer_bytes,
 )
+from opsk.costmodel.shape import shape_of
+from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Recompute
+from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Software
 from tests.fakes.training_runs import gpt, parts
 
 SHAPES = [(6144, 64, 4), (12288, 96, 1), (20480, 128, 1), (25600, 160, 1)]
 """Hidden size, heads, micro-batch of the four models of Korthikanti et al. 2022."""
+
+
+def _layer(model: ModelShape, plan: Plan) -> LayerBytes:
+    return layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0])
+
+
+def _activations(model: ModelShape, plan: Plan) -> Activations:
+    shares, stages, _ = parts(model, plan)
+    return activations_of(shape_of(model), PlanTable.of([plan]), shares, stages)
 
 
 @pytest.mark.parametrize(("hidden", "heads", "micro_batch"), SHAPES)
@@ -27,8 +39,10 @@ class TestKorthikantiTable2:
 
     def _kept(self, hidden: int, heads: int, plan: Plan) -> float:
         model = gpt(layers=4, hidden=hidden, heads=heads)
-        shares, _, _ = parts(model, plan)
-        return float(kept_layer_bytes(model, shares)[0])
+        layer = _layer(model, plan)
+        return float(
+            kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer, layer.plain)[0]
+        )
 
     def test_no_parallelism(self, hidden: int, heads: int, micro_batch: int):
         shape = {"seq": 2048, "micro_batch": micro_batch, "hidden": hidden, "heads": heads}
@@ -79,49 +93,134 @@ class TestKorthikantiTable2:
     ids=["22B", "175B", "530B", "1T"],
 )
 def test_first_stage_of_figure_1(hidden: int, heads: int, layers: int, plan: Plan, figure_gib: float):
-    # Korthikanti et al. 2022, figure 1, sp + selective. Ours adds the scores of the layer that is recomputed, and the
-    # embedding's dropout mask (Megatron-LM's own estimator, which has it too: 9.79, 12.38, 23.30, 26.95 GiB)
+    # Korthikanti et al. 2022, figure 1, sp + selective. Ours adds the embedding's dropout mask (Megatron-LM's own
+    # estimator, which has it too: 9.79, 12.38, 23.30, 26.95 GiB)
     model = gpt(layers=layers, hidden=hidden, heads=heads)
-    recomputed = replace(plan, recompute=Recompute.SELECTIVE, sequence_parallel=True)
-    shares, stages, _ = parts(model, recomputed)
-    recomputed_gib = as_gib(scores_bytes(model, shares)[0])
-    predicted_gib = as_gib(activation_bytes(model, shares, stages)[0, 0])
-    assert predicted_gib - recomputed_gib == pytest.approx(figure_gib, rel=0.025)
+    found = _activations(model, replace(plan, recompute=Recompute.SELECTIVE, sequence_parallel=True))
+    assert as_gib(float(found.kept[0, 0])) == pytest.approx(figure_gib, rel=0.025)
+
+
+def test_the_backward_brings_back_what_was_recomputed():
+    model = gpt(layers=4, hidden=6144, heads=64)
+    plan = Plan(tp=8, recompute=Recompute.SELECTIVE, global_batch=4)
+    scores = scores_bytes(shape_of(model), parts(model, plan)[0])
+    assert _activations(model, plan).again[0] == pytest.approx(scores[0], rel=1e-12)
 
 
 def test_fused_attention_keeps_statistics_instead_of_scores():
-    stored = [stored_layer_bytes(model, parts(model, Plan(global_batch=1))[0])[0] for model in (
-        gpt(layers=4, hidden=4096, heads=32),
-        gpt(layers=4, hidden=4096, heads=32, flash=True),
-    )]  # fmt: skip
+    stored = [
+        _layer(gpt(layers=4, hidden=4096, heads=32, flash=flash), Plan(global_batch=1)).plain[0]
+        for flash in (False, True)
+    ]
     # 5 a s^2 b against 4 bytes a row and head
     assert stored[0] - stored[1] == 5 * 32 * 2048**2 - 4 * 32 * 2048
 
 
 def test_grouped_query_attention_keeps_narrow_keys_and_values(llama3_8b: ModelShape):
-    shares, _, _ = parts(llama3_8b, Plan(global_batch=1))
     # per token, 2 bytes each: 4 x 4096 outside, query and output 2 x 4096, key and value 2 x 1024, 3 x 14336; and the
     # fp32 statistics of 32 heads
     per_token = 2 * (4 * 4096 + 2 * 4096 + 2 * 1024 + 3 * 14336) + 4 * 32
-    assert stored_layer_bytes(llama3_8b, shares)[0] == per_token * 8192
+    assert _layer(llama3_8b, Plan(global_batch=1)).plain[0] == per_token * 8192
+
+
+def test_pytorch_modules_keep_fp32_copies_of_norms_and_the_activated_gate(llama3_8b: ModelShape):
+    eager, compiled, fused = (
+        _layer(llama3_8b, Plan(software=software, compiled=compiled, global_batch=1)).plain[0]
+        for software, compiled in ((Software.PYTORCH, False), (Software.PYTORCH, True), (Software.MEGATRON_CORE, False))
+    )
+    # x.float() and the normalised x instead of x: 4 bytes more in each of two norms; silu's output, 2 bytes
+    assert eager - compiled == (2 * 4 * 4096 + 2 * 14336) * 8192
+    assert compiled == fused
 
 
 def test_context_parallelism_divides_everything(llama3_8b: ModelShape):
-    one, _, _ = parts(llama3_8b, Plan(global_batch=4))
-    four, _, _ = parts(llama3_8b, Plan(cp=4, global_batch=4))
-    assert stored_layer_bytes(llama3_8b, four)[0] == stored_layer_bytes(llama3_8b, one)[0] / 4
+    one, four = (_layer(llama3_8b, Plan(cp=cp, global_batch=4)).plain[0] for cp in (1, 4))
+    assert four == one / 4
 
 
 def test_checkpoints_are_split_by_sequence_parallelism(gpt3: ModelShape):
-    shares, _, _ = parts(gpt3, Plan(tp=8, global_batch=1), Plan(tp=8, sequence_parallel=True, global_batch=1))
-    whole, split = checkpoint_bytes(gpt3, shares)
+    whole, split = (
+        _layer(gpt3, Plan(tp=8, sequence_parallel=split, global_batch=1)).checkpoint[0] for split in (False, True)
+    )
     assert split == whole / 8
 
 
 def test_fp8_keeps_inputs_of_products_in_one_byte(llama3_8b: ModelShape):
     kept = [
-        stored_layer_bytes(llama3_8b, parts(llama3_8b, Plan(precision=precision, global_batch=1))[0])[0]
-        for precision in (Precision.BF16, Precision.FP8)
+        _layer(llama3_8b, Plan(precision=each, global_batch=1)).plain[0] for each in (Precision.BF16, Precision.FP8)
     ]
-    # inputs of the projections and of the MLP (2 x 4096) and of its last matrix (14336), one byte less each
-    assert kept[0] - kept[1] == (2 * 4096 + 14336) * 8192
+    # inputs of the projections and of the MLP (2 x 4096) and of its last matrix (14336), one byte less each; the output
+    # projection's input in FP8 lies beside the attention output, which attention's backward needs in 16 bits
+    assert kept[0] - kept[1] == (2 * 4096 + 14336 - 4096) * 8192
+
+
+def test_experts_keep_the_tokens_sent_to_them(mixtral: ModelShape):
+    plan = Plan(ep=8, dp=8, global_batch=8)
+    found = _layer(mixtral, plan)
+    # two experts a token: input 4096 and 3 x 14336 inside, 2 bytes each, instead of one MLP's inner tensors; fp32
+    # logits and probabilities of eight experts
+    more = 2 * (2 * (4096 + 3 * 14336) - 3 * 14336) + 8 * 8
+    assert found.sparse[0] - found.plain[0] == more * 4096
+
+
+def test_an_overloaded_expert_keeps_more(mixtral: ModelShape):
+    plan = Plan(ep=8, dp=8, global_batch=8)
+    even, twice = (_layer(replace(mixtral, expert_imbalance=load), plan).sparse[0] for load in (1.0, 2.0))
+    assert twice - even == 2 * 2 * (4096 + 3 * 14336) * 4096
+
+
+def test_latent_attention_keeps_latents_and_heads():
+    model = replace(
+        gpt(layers=2, hidden=2048, heads=16, flash=True),
+        gated_mlp=True,
+        q_lora_rank=512,
+        kv_lora_rank=256,
+        qk_rope_dim=64,
+        head_dim=192,
+        v_head_dim=128,
+    )
+    # two norms, inputs of attention and MLP; query and key of 192, value and output of 128 for each head; latents
+    # before and after their norms, the rotary key; 3 x 8192 in the MLP; statistics
+    per_token = 2 * (4 * 2048 + 16 * (192 + 192 + 128 + 128) + 2 * (512 + 256) + 64 + 3 * 8192) + 4 * 16
+    assert _layer(model, Plan(global_batch=1)).plain[0] == per_token * 2048
+
+
+def test_recomputing_some_layers_keeps_the_others(llama3_8b: ModelShape):
+    plan = Plan(recompute=Recompute.FULL, global_batch=1)
+    everything, half, nothing = (
+        _activations(llama3_8b, each).kept[0, 0]
+        for each in (plan, replace(plan, recompute_layers=16), replace(plan, recompute=Recompute.NONE))
+    )
+    assert half == pytest.approx((everything + nothing) / 2, rel=1e-12)
+
+
+def test_selective_checkpointing_of_pytorch_keeps_every_second_product(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, recompute=Recompute.SELECTIVE, global_batch=1)
+    # input 4096, attention output 4096, half of: q 4096, k and v 2 x 1024, o 4096, gate and up 2 x 14336, down 4096
+    kept = 2 * (4096 + 4096 + (4096 + 2048 + 4096 + 2 * 14336 + 4096) / 2) + 4 * 32
+    head = 2 * 2 * 4096
+    assert _activations(llama3_8b, plan).kept[0, 0] == (32 * kept + head) * 8192
+
+
+def test_offloaded_activations_leave_two_layers(llama3_8b: ModelShape):
+    plan = Plan(offload=Offload.ACTIVATIONS, global_batch=1)
+    layer = _layer(llama3_8b, plan).plain[0]
+    head = 2 * 2 * 4096 * 8192
+    assert _activations(llama3_8b, plan).kept[0, 0] == 2 * layer + head
+
+
+def test_zero_bubble_keeps_what_waits_for_weight_gradients(gpt3: ModelShape):
+    plain, split = (
+        _activations(gpt3, Plan(tp=8, pp=8, schedule=schedule, global_batch=64)).kept[2, 0]
+        for schedule in (Schedule.ONE_F_ONE_B, Schedule.ZERO_BUBBLE)
+    )
+    assert split > 7 * plain
+
+
+def test_deepspeed_keeps_the_output_of_a_stage_for_every_micro_batch_in_flight(gpt3: ModelShape):
+    plan = Plan(tp=8, pp=8, recompute=Recompute.FULL, global_batch=64)
+    megatron, deepspeed = (
+        _activations(gpt3, replace(plan, software=software)).kept[0, 0]
+        for software in (Software.MEGATRON, Software.DEEPSPEED)
+    )
+    assert deepspeed - megatron == 8 * 2 * 2048 * 12288
