@@ -25,6 +25,8 @@ SECTIONS: dict[str, str] = {
     "checkpoint": "Checkpoints",
 }
 """Tables of a plan file to the titles under which their flags are shown."""
+DETAILS = {"model": "q_lora_rank", "plan": "etp"}
+"""The first key of a table that only few need: it and those after it are shown last, as details."""
 _PREFIXES = {"": "", "model": "model-", "plan": "", "run": "", "checkpoint": "checkpoint-"}
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -88,7 +90,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "cp": "Context-parallel size.",
         "ep": "Expert-parallel size, inside dp.",
         "dp": "Data-parallel size.",
-        "sharding": "What data-parallel ranks keep a share of; FSDP is zero3.",
+        "sharding": "What data-parallel ranks keep a share of (FSDP: zero3).",
         "sequence_parallel": "Split norms and dropout over tp, or not.",
         "recompute": "Which activations are computed again.",
         "precision": "Number format of the matrix products.",
@@ -107,6 +109,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "overlap": "Communication hides as the software can, or never.",
         "tp_overlap": "Tensor-parallel communication is pipelined, or not.",
         "frozen_fraction": "Share of the parameters that are not trained.",
+        "fused_moe": "Routing and dispatch of experts are fused, or not.",
         "compiled": "Norms and activations are fused by a compiler, or not.",
         "loss": "How logits and loss are computed.",
         "lora_rank": "Rank of LoRA adapters; 0 trains the base.",
@@ -135,23 +138,38 @@ class TableOption(click.Option):
         super().__init__(*declarations, **attributes)
         self.table, self.key = table, key
 
+    @property
+    def title(self) -> str:
+        """Title of the section in which the help shows it."""
+        title, keys = SECTIONS[self.table], list(KINDS[self.table])
+        is_detail = self.table in DETAILS and keys.index(self.key) >= keys.index(DETAILS[self.table])
+        return f"{title} in detail" if is_detail else title
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return name and help; a flag and its opposite share a name: ``--model-[no-]qk-norm``."""
+        record = super().get_help_record(ctx)
+        if record is None or not self.secondary_opts:
+            return record
+        prefix, words = _PREFIXES[self.table], self.key.replace("_", "-")
+        return f"--{prefix}[no-]{words}", record[1]
+
 
 class SectionedCommand(click.Command):
     """A command whose help shows the flags of each table under a title of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options first, then those of every table."""
-        own = [option for option in self.get_params(ctx) if not isinstance(option, TableOption)]
-        sections = {"Options": own}
-        for table, title in SECTIONS.items():
-            sections[title] = [
-                option for option in self.params if isinstance(option, TableOption) and option.table == table
-            ]
+        sections: dict[str, list[click.Option]] = {title: [] for title in ("Options", *SECTIONS.values())}
+        for option in self.get_params(ctx):
+            if isinstance(option, TableOption):
+                sections.setdefault(option.title, []).append(option)
+            elif isinstance(option, click.Option):
+                sections["Options"].append(option)
         for title, options in sections.items():
             rows = [record for option in options if (record := option.get_help_record(ctx)) is not None]
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl(rows, col_max=34)
+                    formatter.write_dl(rows, col_max=36)
 
 
 def table_flags(command: Command) -> Command:
@@ -200,7 +218,7 @@ def _form(table: str, key: str) -> dict[str, Any]:
         return form
     if isinstance(kind, type) and issubclass(kind, Enum):
         members = [str(member.value) for member in kind]
-        return {**form, "metavar": "WORD", "help": f"{form['help']} {', '.join(members)}."}
+        return {**form, "metavar": "WORD", "help": f"{form['help'].rstrip('.')}: {', '.join(members)}."}
     metavars = {int: "N", float: "X", str: "TEXT"}
     return {**form, "metavar": "NAME|FILE" if key in (LIKE, "cluster") else metavars[kind]}
 
