@@ -38,7 +38,7 @@ _COLUMNS = {
     "experts": "experts",
     "top_k": "topk",
 }
-_SAME_MODEL = ("layers", "hidden", "heads", "experts")
+_SAME_MODEL = ("layers", "hidden", "heads", "kv_heads", "experts")
 """Stated sizes that must agree before the rest is taken from the public model of the same name."""
 _MLA_FLAGS = {"q_lora_rank": 0, "kv_lora_rank": 32, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_head_dim": 128}
 """Defaults of Megatron-LM's flags for latent attention (megatron/training/arguments.py; from memory)."""
