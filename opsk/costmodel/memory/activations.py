@@ -99,15 +99,16 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     plain = common + shares.tokens * shares.ffn_width * inner
     if model.has_encoder:
         plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
-    width = (1.0 - model.is_moe) * shares.ffn_width
+    inputs = 2.0 + model.gated_mlp
+    gradients = 2.0 * stream + (1.0 - model.is_moe) * inputs * shares.tokens * shares.ffn_width
     sparse = plain
     if model.has_experts:
         combined = np.where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
         routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
         shared = shares.tokens * shares.shared_width * inner
         sparse = common + model.is_moe * (routed + shared + shares.plain_tokens * model.experts * ROUTER_BYTES)
-        width = width + model.is_moe * (model.top_k * shares.expert_width + shares.shared_width)
-    gradients = 2.0 * stream + (2.0 + model.gated_mlp) * shares.tokens * width
+        of_experts = shares.expert_tokens * (2.0 * hidden + inputs * shares.expert_width)
+        gradients = gradients + model.is_moe * (of_experts + inputs * shares.tokens * shares.shared_width)
     return LayerBytes(
         plain=plain, sparse=sparse, attention_core=core, checkpoint=stream * size, working=gradients * size
     )

@@ -8,6 +8,8 @@ allocator holds (``max_memory_reserved``) and what the device reports (nvidia-sm
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency
@@ -19,9 +21,9 @@ from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import MOMENTS, FloatColumn, MemoryTable, PlanTable, StageMemory
+from opsk.costmodel.table import MOMENTS, FloatColumn, IntColumn, MemoryTable, PlanTable, StageMemory
 
-_STEP = len(MOMENTS) - 1
+_LOSS, _BACKWARD, _STEP = MOMENTS.index("loss"), MOMENTS.index("backward"), MOMENTS.index("optimizer step")
 
 
 def peak_memory(
@@ -42,73 +44,85 @@ def peak_memory(
     activations = activations_of(model, plans, shares, stages)
     buffers = buffers_of(model, plans, shares, parameters)
     logits = logits_bytes(model, plans, shares, stages)
-    moments = _moments(states, activations, buffers, logits)
-    constant = states.weights + states.optimizer + efficiency.memory.workspace_bytes
-    by_moment = np.stack([sum(parts.values(), start=constant) for parts in moments])
-    moment = np.argmax(by_moment, axis=0)
-    allocated = np.max(by_moment, axis=0)
-    running = np.max(by_moment[:_STEP], axis=0)
-    fragments = efficiency.memory.slack_fraction * np.maximum(running - constant - states.gradients_at_start, 0.0)
-    reserved = np.maximum(running + states.step, allocated) + fragments
+    at_rest = states.weights + states.optimizer + efficiency.memory.workspace_bytes
+    moments = _moments(at_rest, states, activations, buffers, logits)
+    running = np.maximum(np.maximum(moments[0], moments[1]), moments[2])
+    allocated = np.maximum(running, moments[3])
+    lived = np.maximum(running - at_rest - states.gradients_at_start, 0.0)
+    reserved = np.maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
     nccl = nccl_bytes(model, plans, shares, efficiency)
-    device = reserved + nccl + efficiency.memory.context_bytes
-    fullest, rows = np.argmax(device, axis=0), np.arange(device.shape[1])
-
-    def chosen(column: FloatColumn) -> FloatColumn:
-        entries: FloatColumn = np.broadcast_to(column, device.shape)[fullest, rows]
-        return entries
-
-    at = moment[fullest, rows]
-    components = {"weights": chosen(states.weights), "optimizer": chosen(states.optimizer)}
-    for name in moments[0]:
-        components[name] = np.stack([chosen(parts[name]) for parts in moments])[at, rows]
-    components["workspace"] = np.full(rows.shape, efficiency.memory.workspace_bytes)
-    components["slack"] = chosen(reserved - allocated)
-    components["communication"] = chosen(nccl)
-    components["context"] = np.full(rows.shape, efficiency.memory.context_bytes)
-    expected = device[fullest, rows]
+    device = reserved + (nccl + efficiency.memory.context_bytes)
+    at = _Peak(stage=np.argmax(device, axis=0), rows=np.arange(device.shape[1]))
+    at_moment = np.argmax(np.stack([at.chosen(column) for column in moments]), axis=0)
+    components = _components(at, at_moment, states, activations, buffers, logits)
+    components |= {
+        "workspace": np.full(at.rows.shape, efficiency.memory.workspace_bytes),
+        "slack": at.chosen(reserved) - at.chosen(allocated),
+        "communication": nccl,
+        "context": np.full(at.rows.shape, efficiency.memory.context_bytes),
+    }
+    expected = at.chosen(device)
     return MemoryTable(
         capacity_bytes=capacity_bytes,
         total_bytes=range_of(expected, efficiency.spread),
         components=components,
-        stage=stages.index[fullest, rows].astype(np.int64),
-        moment=at,
-        allocated_bytes=allocated[fullest, rows],
-        reserved_bytes=reserved[fullest, rows],
+        stage=at.chosen(stages.index).astype(np.int64),
+        moment=at_moment,
+        allocated_bytes=at.chosen(allocated),
+        reserved_bytes=at.chosen(reserved),
         device_bytes=expected,
         by_stage=StageMemory(allocated=allocated, reserved=reserved, device=device),
         fit_probability=fit_probability(expected - components["slack"], capacity_bytes, efficiency.spread),
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Peak:
+    """Where the candidate stages of every plan have their peak: the ``stage`` of each of the ``rows``."""
+
+    stage: IntColumn
+    rows: IntColumn
+
+    def chosen(self, column: FloatColumn) -> FloatColumn:
+        """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
+        return column[self.stage, self.rows] if column.ndim > 1 else column
+
+
 def _moments(
-    states: States, activations: Activations, buffers: Buffers, logits: FloatColumn
-) -> tuple[dict[str, FloatColumn], ...]:
-    """Return what comes on top of weights and optimizer at each of ``MOMENTS``, shape (3, plans) each [bytes]."""
-    zero = np.zeros_like(states.weights)
+    at_rest: FloatColumn, states: States, activations: Activations, buffers: Buffers, logits: FloatColumn
+) -> tuple[FloatColumn, FloatColumn, FloatColumn, FloatColumn]:
+    """Return what is allocated at each of ``MOMENTS`` on the candidate stages, shape (3, plans) each [bytes]."""
+    gathered = buffers.gathered + states.copies
+    before = at_rest + states.gradients_at_start + gathered + activations.kept
+    after = at_rest + states.gradients
     return (
-        {
-            "gradients": states.gradients_at_start,
-            "activations": activations.kept,
-            "logits": logits,
-            "buffers": buffers.gathered + states.copies,
-        },
-        {
-            "gradients": states.gradients_at_start,
-            "activations": activations.kept + activations.again + activations.working,
-            "logits": zero,
-            "buffers": buffers.gathered + buffers.reduced + states.copies,
-        },
-        {
-            "gradients": states.gradients,
-            "activations": activations.layer + activations.working + zero,
-            "logits": zero,
-            "buffers": buffers.gathered + buffers.at_end + states.copies,
-        },
-        {
-            "gradients": states.gradients,
-            "activations": zero,
-            "logits": zero,
-            "buffers": states.step,
-        },
+        before + logits,
+        before + (activations.again + activations.working + buffers.reduced),
+        after + gathered + (activations.layer + activations.working + buffers.at_end),
+        after + states.step,
     )
+
+
+def _components(
+    at: _Peak,
+    moment: IntColumn,
+    states: States,
+    activations: Activations,
+    buffers: Buffers,
+    logits: FloatColumn,
+) -> dict[str, FloatColumn]:
+    """Return what is allocated at the fullest stage and moment of every plan, one entry a plan [bytes]."""
+    is_loss, is_backward, is_step = moment == _LOSS, moment == _BACKWARD, moment == _STEP
+    before = is_loss | is_backward
+    kept, working = at.chosen(activations.kept), at.chosen(activations.working)
+    while_backward = np.where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
+    waiting = np.where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
+    gathered = at.chosen(buffers.gathered) + at.chosen(states.copies)
+    return {
+        "weights": at.chosen(states.weights),
+        "gradients": np.where(before, at.chosen(states.gradients_at_start), at.chosen(states.gradients)),
+        "optimizer": at.chosen(states.optimizer),
+        "activations": np.where(is_step, 0.0, np.where(is_loss, kept, while_backward)),
+        "logits": np.where(is_loss, at.chosen(logits), 0.0),
+        "buffers": np.where(is_step, at.chosen(states.step), gathered + np.where(is_loss, 0.0, waiting)),
+    }
