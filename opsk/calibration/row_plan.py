@@ -130,7 +130,7 @@ def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, softwar
         "states": _states(cells, notes, software, precision),
         "optimizer": optimizer_of(notes),
         "offload": offload_of(notes),
-        "loss": loss_of(notes),
+        "loss": loss_of(cells, notes),
         "compiled": is_compiled(notes),
         "software": software.family,
         "shard_gpus": numbers.get("shard_gpus", 0),

@@ -37,6 +37,8 @@ _FAMILIES: tuple[tuple[Software, int, tuple[str, ...]], ...] = (
     (Software.PYTORCH, 2021, ("fsdp", "fsdp2", "ddp", "pytorch", "transformers", "torchrun")),
 )
 """Family, the year since which its users publish, and the words that name it; earlier entries beat later ones."""
+_FUSED_CROSS_ENTROPY = ("llm-foundry", "mosaic", "internevo", "internlm")
+"""Software whose models take flash_attn.losses.cross_entropy (llmfoundry/models/layers, InternEvo's FlashGPTLMLoss)."""
 _YEAR = re.compile(r"\b(20[12]\d)\b", re.ASCII)
 _CONTAINER = re.compile(r"\b(2\d)\.(?:0\d|1[0-2])\b", re.ASCII)
 _GENERATIONS = {"volta": 2019, "ampere": 2021, "ada": 2023, "cdna2": 2023}
@@ -153,11 +155,17 @@ def optimizer_of(notes: Notes) -> Optimizer:
     return next((kind for word, kind in named.items() if notes.says(word)), Optimizer.ADAM)
 
 
-def loss_of(notes: Notes) -> Loss:
+def loss_of(cells: Cells, notes: Notes) -> Loss:
     """Return how logits and cross entropy are computed."""
     if notes.says("liger", "cut cross entropy", "fused linear cross entropy"):
         return Loss.FUSED
-    return Loss.CHUNKED if notes.says("chunked cross entropy", "chunked loss") else Loss.PLAIN
+    if notes.says("chunked cross entropy", "chunked loss", "fused cross entropy", "fused_crossentropy"):
+        return Loss.CHUNKED
+    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
+    if word := _named(_FUSED_CROSS_ENTROPY, origin):
+        why = f"{word} takes FlashAttention's cross entropy, which keeps no fp32 copy of the logits"
+        return Loss(cells.assume("plan.loss", Loss.CHUNKED.value, why))
+    return Loss.PLAIN
 
 
 def is_compiled(notes: Notes) -> bool:
