@@ -6,8 +6,10 @@ share software, machine and habits, so leaving out single runs would flatter the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -120,7 +122,25 @@ def _left_out(
         yield from zip(sources, map(errors_of, sources), strict=True)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from zip(sources, pool.map(errors_of, sources), strict=True)
+        with _one_thread_each():
+            answers = pool.map(errors_of, sources)
+        yield from zip(sources, answers, strict=True)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that start inside use one thread: those of linear algebra would wait for each other's cores."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _errors_of(runs: Sequence[TimedRun], settings: FitSettings, source: str) -> FloatColumn:
