@@ -267,3 +267,9 @@ def test_about_320_rows_state_every_time_input_and_about_66_every_memory_input(s
     measured = [run for run in runs if run.measured.peak_mem_bytes and run.states_memory_inputs]
     device = [run for run in measured if run.measured.mem_definition == "device" and not run.is_memory_unusable]
     assert 60 <= len(device) <= 72
+
+
+def test_recipes_that_pipeline_tensor_parallelism_are_known_by_their_software() -> None:
+    assert one(source="NVIDIA NeMo 24.07", gpu="H100").plan.tp_overlap
+    assert one(source="torchtitan", notes="torch.compile + async TP").plan.tp_overlap
+    assert not one(source="Megatron-LM 2021").plan.tp_overlap

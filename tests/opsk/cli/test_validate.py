@@ -73,3 +73,12 @@ def test_all_measured_runs_are_answered(shared: Path) -> None:
     document = json.loads(result.stdout)
     assert len(document["rows"]) == 620
     assert all(entry["predicted"]["step_s"] for entry in document["rows"])
+
+
+def test_efficiencies_of_a_file_replace_the_shipped_ones(runs: Path, tmp_path: Path) -> None:
+    slow = tmp_path / "slow.toml"
+    slow.write_text('fit = "a slow machine"\n[gpu.ampere]\nmatmul_fraction = 0.1\n', encoding="utf-8")
+    shipped = json.loads(CliRunner().invoke(validate, [str(runs), "--json"]).stdout)
+    chosen = json.loads(CliRunner().invoke(validate, [str(runs), "--efficiency", str(slow), "--json"]).stdout)
+    assert chosen["efficiency"] == "a slow machine"
+    assert chosen["rows"][0]["predicted"]["step_s"] > 2 * shipped["rows"][0]["predicted"]["step_s"]
