@@ -73,13 +73,12 @@ def rounded(value: float) -> float:
 
 
 def _tables(efficiency: Efficiency) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the values of every table of the file, in order."""
+    """Yield the name and the values of every table of the file, in order; memory is not fitted and stays as it is."""
     for member in sorted(efficiency.gpu):
         yield f"gpu.{member or OTHER}", efficiency.gpu[member]
     for family in sorted(efficiency.software):
         yield f"software.{family.value}", efficiency.software[family]
     yield "links", efficiency.links
-    yield "memory", efficiency.memory
     yield "spread", efficiency.spread
 
 
