@@ -123,7 +123,8 @@ def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> No
         if name in values or name in ("name", "flash_attention"):
             continue
         values[name] = value
-        if name == "gated_mlp" or value != default:
+        follows = name == "head_dim" and value * values["heads"] == values["hidden"]
+        if (name == "gated_mlp" or value != default) and not follows:
             cells.assume(f"model.{name}", value, why)
 
 
