@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.table import SOFTWARE, BoolColumn, PlanTable
-from opsk.workload.plan import Software
+from opsk.costmodel.table import SHARDINGS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
+from opsk.workload.plan import Sharding, Software
 
 _DEEPSPEED, _PYTORCH = SOFTWARE.index(Software.DEEPSPEED), SOFTWARE.index(Software.PYTORCH)
+_NO_SHARDING = SHARDINGS.index(Sharding.NONE)
 _PREALLOCATED = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
 
 
@@ -34,4 +35,10 @@ def has_plain_modules(plans: PlanTable) -> BoolColumn:
 def is_pytorch(plans: PlanTable) -> BoolColumn:
     """Return whether PyTorch itself shards and runs the model."""
     found: BoolColumn = plans.software == _PYTORCH
+    return found
+
+
+def is_replicated_by_pytorch(plans: PlanTable, replicas: FloatColumn) -> BoolColumn:
+    """Return whether PyTorch's DDP reduces the gradients of several replicas."""
+    found: BoolColumn = is_pytorch(plans) & (plans.sharding == _NO_SHARDING) & (replicas > 1)
     return found

@@ -44,7 +44,7 @@ def peak_memory(
     activations = activations_of(model, plans, shares, stages)
     buffers = buffers_of(model, plans, shares, parameters)
     logits = logits_bytes(model, plans, shares, stages)
-    at_rest = states.weights + states.optimizer + efficiency.memory.workspace_bytes
+    at_rest = states.weights + states.optimizer + states.buckets + efficiency.memory.workspace_bytes
     moments = _moments(at_rest, states, activations, buffers, logits)
     running = np.maximum(np.maximum(moments[0], moments[1]), moments[2])
     allocated = np.maximum(running, moments[3])
@@ -92,13 +92,12 @@ def _moments(
     at_rest: FloatColumn, states: States, activations: Activations, buffers: Buffers, logits: FloatColumn
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn, FloatColumn]:
     """Return what is allocated at each of ``MOMENTS`` on the candidate stages, shape (3, plans) each [bytes]."""
-    gathered = buffers.gathered + states.copies
-    before = at_rest + states.gradients_at_start + gathered + activations.kept
+    before = at_rest + states.gradients_at_start + buffers.gathered + states.copies + activations.kept
     after = at_rest + states.gradients
     return (
         before + logits,
         before + (activations.again + activations.working + buffers.reduced),
-        after + gathered + (activations.layer + activations.working + buffers.at_end),
+        after + buffers.gathered + (activations.layer + activations.working + buffers.at_end),
         after + states.step,
     )
 
@@ -117,12 +116,13 @@ def _components(
     kept, working = at.chosen(activations.kept), at.chosen(activations.working)
     while_backward = np.where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
     waiting = np.where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
-    gathered = at.chosen(buffers.gathered) + at.chosen(states.copies)
+    gathered = at.chosen(buffers.gathered) + np.where(before, at.chosen(states.copies), 0.0)
+    passing = np.where(is_step, at.chosen(states.step), gathered + np.where(is_loss, 0.0, waiting))
     return {
         "weights": at.chosen(states.weights),
         "gradients": np.where(before, at.chosen(states.gradients_at_start), at.chosen(states.gradients)),
         "optimizer": at.chosen(states.optimizer),
         "activations": np.where(is_step, 0.0, np.where(is_loss, kept, while_backward)),
         "logits": np.where(is_loss, at.chosen(logits), 0.0),
-        "buffers": np.where(is_step, at.chosen(states.step), gathered + np.where(is_loss, 0.0, waiting)),
+        "buffers": passing + at.chosen(states.buckets),
     }

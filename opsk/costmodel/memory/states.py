@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.memory.family import is_deepspeed, is_preallocated
+from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import OFFLOADS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
@@ -87,6 +87,9 @@ class States:
         or lie in a buffer that is never freed, none with a single micro-batch in PyTorch, which frees them each step.
     copies
         16-bit copies of fp32 weights that autocast makes for forward and backward where weights are not sharded.
+    buckets
+        Flat buckets of PyTorch's DDP, which copies gradients into them unless told to keep them there: as large as all
+        gradients (``gradient_as_bucket_view``, documentation of DistributedDataParallel).
     step
         What the optimizer step needs for a moment: gradients converted to fp32, flattened by DeepSpeed.
     """
@@ -96,6 +99,7 @@ class States:
     gradients_at_start: FloatColumn
     optimizer: FloatColumn
     copies: FloatColumn
+    buckets: FloatColumn
     step: FloatColumn
 
 
@@ -132,6 +136,7 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         gradients_at_start=at_start,
         optimizer=(master + moments) * held * on_device * _RESIDENT[plans.optimizer],
         copies=_copies(plans, shares, linear),
+        buckets=np.where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
         step=_step_bytes(plans, shares, held, on_device),
     )
 

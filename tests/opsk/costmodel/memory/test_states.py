@@ -136,6 +136,15 @@ def test_autocast_copies_the_weights_of_linear_layers_where_they_are_not_sharded
     assert (whole, sharded) == (2 * linear, 0)
 
 
+def test_ddp_copies_gradients_into_buckets(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, states=Formats.AUTOCAST, global_batch=8)
+    one, eight, sharded = (
+        _states(llama3_8b, each).buckets[0, 0]
+        for each in (plan, replace(plan, dp=8), replace(plan, dp=8, sharding=Sharding.ZERO3))
+    )
+    assert (one, eight, sharded) == (0, 4 * total_parameters(llama3_8b), 0)
+
+
 def test_pytorch_has_no_gradients_before_the_only_backward(llama3_8b: ModelShape):
     plan = Plan(software=Software.PYTORCH, states=Formats.PURE_16BIT, global_batch=1)
     one, two = (_states(llama3_8b, replace(plan, global_batch=batch)) for batch in (1, 2))
