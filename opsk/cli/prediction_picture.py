@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsk.cli.document import harmless, plain
-from opsk.units import TERA, as_gib, format_bytes, format_duration
+from opsk.units import GB, TERA, as_gib, format_bytes, format_duration
 
 _WIDTH_WITHOUT_TERMINAL = 100
 _NARROW = 100
@@ -28,12 +28,13 @@ _WORDS = {
 _JOULES_PER_KWH = 3.6e6
 
 
-def picture(document: Mapping[str, Any]) -> None:
-    """Print the answer of ``opsk predict`` for people."""
+def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print the answer of ``opsk predict`` for people, on stdout where no console is given."""
     shown = plain(document)
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_WITHOUT_TERMINAL
+    if console is None:
+        console = Console(highlight=False, soft_wrap=False)
+        if not console.is_terminal:
+            console.width = _WIDTH_WITHOUT_TERMINAL
     console.print(_headline(shown), style="bold")
     console.print()
     for block in _blocks(shown, _SHORT_BAR if console.width < _NARROW else _BAR):
@@ -60,9 +61,9 @@ def _blocks(shown: Mapping[str, Any], bar: int) -> Iterator[RenderableType]:
 
 def _labelled(label: str, content: Text) -> Table:
     """Return text behind a label, wrapped lines under its first."""
-    table = Table.grid(padding=0, expand=True)
+    table = Table.grid(padding=0)
     table.add_column(width=_LABEL)
-    table.add_column(ratio=1, overflow="fold")
+    table.add_column(overflow="fold")
     table.add_row(label, content)
     return table
 
@@ -121,7 +122,7 @@ def _speed(time: Mapping[str, Any]) -> Text:
 def _in_all(time: Mapping[str, Any]) -> dict[str, str]:
     """Return all communication of each axis, to stand beside the part that nothing hides."""
     return {
-        axis: f"of {format_duration(entry['total_s'])} in all"
+        axis: f"exposed of {format_duration(entry['total_s'])}"
         for axis, entry in time["communication"].items()
         if entry["total_s"] > 0
     }
@@ -172,24 +173,35 @@ def _run(run: Mapping[str, Any]) -> Text:
     text.append(f" ({low}–{high}) and ")
     text.append(_format_energy(energy["expected"]), style="bold")
     text.append(f" ({_format_energy(energy['low'])}–{_format_energy(energy['high'])})")
-    text.append(f" for {run['steps']:,.0f} steps, {run['tokens']:.3g} tokens")
+    text.append(f" for {run['steps']:,.0f} steps, {_format_tokens(run['tokens'])} tokens")
     return text
+
+
+def _format_tokens(tokens: float) -> str:
+    """Format a number of tokens as the field does: ``15T``, ``300B``, ``20M``."""
+    for divisor, unit in ((TERA, "T"), (GB, "B"), (10**6, "M")):
+        if tokens >= divisor:
+            return f"{tokens / divisor:.4g}{unit}"
+    return f"{tokens:,.0f}"
 
 
 def _assumed(assumed: Sequence[Mapping[str, Any]]) -> Text:
     """Return what nobody stated, a line each."""
-    lines = []
-    for entry in assumed:
-        value = "" if entry["value"] is None else f" = {_shown(entry['value'])}"
-        lines.append(harmless(f"{entry['field']}{value}: {entry['why']}"))
-    return Text("\n".join(lines))
+    return Text(
+        "\n".join(
+            harmless(f"{entry['field']} = {_shown(entry['field'], entry['value'])}: {entry['why']}")
+            for entry in assumed
+        )
+    )
 
 
-def _shown(value: Any) -> str:
+def _shown(field: str, value: Any) -> str:
     """Return an assumed value as people write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if field.endswith("_bytes_per_s"):
+        return f"{value / GB:.3g} GB/s"
+    return format_duration(value) if field.endswith("_s") else str(value)
 
 
 def _parts(

@@ -162,3 +162,103 @@ def test_a_cluster_file_is_read(tmp_path: Path):
     path = tmp_path / "site.toml"
     path.write_text('name = "vega"\nlike = "titan"\nnodes = 3\n')
     assert cluster_choice.named_cluster(str(path)).nodes == 3
+
+
+def test_memory_time_and_energy_come_in_parts(plan_file: str):
+    document = json.loads(run(plan_file, "--json", "--pp", "2").stdout)
+    memory, time, energy = document["memory"], document["time"], document["energy"]
+    assert memory["allocated_bytes"] <= memory["reserved_bytes"] <= memory["device_bytes"]
+    assert memory["device_bytes"] == memory["total_bytes"]["expected"]
+    assert isinstance(memory["moment"], str)
+    for axis in ("tp", "cp", "ep", "pp", "dp"):
+        parts = time["communication"][axis]
+        assert 0 <= parts["exposed_s"] <= parts["total_s"] * (1 + 1e-9)
+        assert parts["exposed_s"] == time["components"][axis]
+    assert energy.keys() >= {"step_j", "j_per_token", "gpu_w", "host_w", "network_w", "job_w", "components"}
+    assert sum(energy["components"].values()) == pytest.approx(energy["step_j"]["expected"])
+
+
+def test_a_public_model_needs_only_its_plan():
+    result = run("--model", "llama-3-8b", "--cluster", "superpod-h100", "--nodes", "1", "--gpus-per-node", "8",
+                 "--software", "pytorch", "--model-seq", "4096", "--json")  # fmt: skip
+    document = json.loads(result.stdout)
+    assert (document["model"]["hidden"], document["model"]["seq"], document["plan"]["dp"]) == (4096, 4096, 8)
+    assumed = {entry["field"]: entry for entry in document["assumed"]}
+    assert assumed["plan.sharding"]["value"] == "zero3"
+    assert assumed["plan.sharding"]["why"]
+    assert "model.seq" not in assumed
+
+
+def test_a_config_file_is_a_model(tmp_path: Path):
+    config = {
+        **{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1536},
+        **{"num_attention_heads": 8, "vocab_size": 32000, "max_position_embeddings": 2048},
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    document = json.loads(run("--model", str(path), "--cluster", "superpod-h100", "--json").stdout)
+    assert (document["model"]["layers"], document["model"]["seq"]) == (4, 2048)
+
+
+def test_what_is_assumed_is_listed_and_widens_the_ranges(plan_file: str):
+    text = Path(plan_file).read_text()
+    stated = json.loads(run(plan_file, "--json").stdout)
+    less = text.replace('software = "megatron"\n', "").replace('precision = "fp16"\n', "")
+    guessed = json.loads(run("-", "--json", "--software", "megatron", stdin=less).stdout)
+    assert stated["assumed"] == []
+    assert [entry["field"] for entry in guessed["assumed"]] == ["plan.precision"]
+    for part, name in (("time", "step_s"), ("memory", "total_bytes")):
+        before, after = stated[part][name], guessed[part][name]
+        assert after["high"] / after["expected"] > before["high"] / before["expected"]
+
+
+def test_a_whole_run_takes_its_steps_and_the_time_that_checkpoints_cost(plan_file: str):
+    arguments = ("--steps", "1000", "--pue", "1.25", "--checkpoint-write-bytes-per-s", "1e9", "--json")
+    document = json.loads(run(plan_file, *arguments).stdout)
+    plain = json.loads(run(plan_file, "--json").stdout)
+    checkpoint, whole, energy = document["checkpoint"], document["run"], document["energy"]
+    assert energy["step_j"]["expected"] == pytest.approx(1.25 * plain["energy"]["step_j"]["expected"])
+    lost = checkpoint["lost_fraction"]
+    assert 0 < lost < 1
+    step_s = document["time"]["step_s"]["expected"]
+    assert whole["time_s"]["expected"] == pytest.approx(1000 * step_s / (1 - lost))
+    assert whole["energy_kwh"]["expected"] == pytest.approx(1000 * energy["step_j"]["expected"] / (1 - lost) / 3.6e6)
+    # batch 4 of 2048 tokens
+    assert whole["tokens"] == 1000 * 4 * 2048
+    assert [entry["field"] for entry in document["assumed"]] == ["checkpoint.mtbf_s"]
+
+
+def test_everything_that_is_wrong_is_one_error_with_status_two(plan_file: str):
+    arguments = ("--tp", "5", "--pp", "11", "--precision", "fp9", "--model-seq=-1", "--pue", "nan", "--nodes", "2",
+                 "--gpus-per-node", "16", "--cluster", "superpod-h100", "--dp", "x")  # fmt: skip
+    error = run(plan_file, *arguments).exception
+    assert isinstance(error, OpskError)
+    assert error.exit_status == 2
+    for words in (
+        "plan.dp: 'x' is no whole number",
+        "plan.precision: 'fp9' is none of",
+        "run.pue is nan: must be finite",
+        "model: seq is -1, must be at least 1",
+        "heads 64 is not a multiple of tp 5",
+        "ffn 24576 is not a multiple of tp 5",
+        "layers 48 is not a multiple of pp 11 x vpp 1 = 11",
+        "gpus_per_node 16, a dgx-h100 has 8",
+    ):
+        assert words in error.message
+
+
+def test_an_unknown_cluster_does_not_hide_what_is_wrong_with_the_plan(plan_file: str):
+    error = run(plan_file, "--cluster", "nope", "--tp", "5").exception
+    assert isinstance(error, OpskError)
+    assert "nope" in error.message
+    assert "heads 64 is not a multiple of tp 5" in error.message
+
+
+def test_an_efficiency_file_changes_the_answer(plan_file: str, tmp_path: Path):
+    path = tmp_path / "site.toml"
+    path.write_text("[gpu.ampere]\nmatmul_fraction = 0.1\n")
+    usual, slow = (
+        json.loads(run(plan_file, "--json", *more).stdout)["time"]["step_s"]["expected"]
+        for more in ((), ("--efficiency", str(path)))
+    )
+    assert slow > 2 * usual
