@@ -82,7 +82,8 @@ def test_components_add_up(model: ModelShape, plan: Plan):
 def test_components_have_the_names_that_others_rely_on():
     table = predict(LLAMA, PlanTable.of([Plan(global_batch=1)]), a100_cluster())
     assert set(table.memory.components) == {
-        "weights", "gradients", "optimizer", "activations", "logits", "communication", "context", "slack",
+        "weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "slack",
+        "communication", "context",
     }  # fmt: skip
     assert set(table.time.components) == {
         "compute", "recompute", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer",
