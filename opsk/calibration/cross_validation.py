@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -117,7 +117,7 @@ def _left_out(
     runs: Sequence[TimedRun], sources: Sequence[str], settings: FitSettings, processes: int
 ) -> Iterator[tuple[str, FloatColumn]]:
     """Yield each source with the errors of its runs when it is left out."""
-    errors_of = partial(_errors_of, tuple(runs), settings)
+    errors_of = partial(_errors_of, tuple(runs), _sendable(settings))
     if processes == 1:
         yield from zip(sources, map(errors_of, sources), strict=True)
         return
@@ -125,6 +125,13 @@ def _left_out(
         with _one_thread_each():
             answers = pool.map(errors_of, sources)
         yield from zip(sources, answers, strict=True)
+
+
+def _sendable(settings: FitSettings) -> FitSettings:
+    """Return settings that can go to another process: read-only views of mappings cannot."""
+    stated: dict[str, Any] = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    views: dict[str, Any] = {name: dict(value) for name, value in stated.items() if isinstance(value, Mapping)}
+    return replace(settings, **views)
 
 
 @contextmanager
