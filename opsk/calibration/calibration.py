@@ -13,7 +13,7 @@ from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_o
 from opsk.calibration.fit import Fit, FitSettings, TimedRun, fit_time
 from opsk.calibration.predictions import predictions_of
 from opsk.calibration.runs import MEMORY_INPUTS, Run
-from opsk.calibration.spread import FittedSpread, coverage, fitted_spread
+from opsk.calibration.spread import COVERAGE, FittedSpread, coverage, fitted_spread
 from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
 from opsk.costmodel.shipped import DEFAULT
@@ -144,7 +144,7 @@ def _spread(base: Spread, time: Residuals, memory: Residuals) -> tuple[Spread, d
         ):
             if sigma is not None:
                 values[field] = sigma
-                origins[f"spread.{field}"] = f"holds 90 % of {np.count_nonzero(kind)} errors"
+                origins[f"spread.{field}"] = f"ranges hold {COVERAGE:.1%} of {np.count_nonzero(kind)} errors"
     return replace(base, **values), origins
 
 

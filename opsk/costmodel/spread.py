@@ -16,7 +16,9 @@ USUAL_ASSUMED = 3
 def widened_log_sigma(stated: float, assumed: float, inputs: npt.ArrayLike) -> FloatColumn:
     """Return the standard deviation of ln(measured / predicted) of predictions with assumed inputs.
 
-    Each assumed input adds the same variance, independent of the others.
+    Half of the added variance comes with the first assumed input, whichever it is: tables that leave out one thing
+    leave out others as well. The rest grows with their number. (Of 546 published runs nine of ten are within 27 % with
+    one assumed input, within 25 % with two to six, within 50 % with more.)
 
     Parameters
     ----------
@@ -27,6 +29,13 @@ def widened_log_sigma(stated: float, assumed: float, inputs: npt.ArrayLike) -> F
     inputs
         Number of assumed inputs of each prediction.
     """
-    added = max(assumed**2 - stated**2, 0.0) / USUAL_ASSUMED
-    found: FloatColumn = np.sqrt(stated**2 + added * np.asarray(inputs, dtype=np.float64))
+    count = np.asarray(inputs, dtype=np.float64)
+    found: FloatColumn = np.sqrt(stated**2 + max(assumed**2 - stated**2, 0.0) * share_of_added_variance(count))
+    return found
+
+
+def share_of_added_variance(inputs: npt.ArrayLike) -> FloatColumn:
+    """Return the variance that assumed inputs add, over that of `USUAL_ASSUMED` of them: 0, 2/3, 5/6, 1, 7/6, ..."""
+    count = np.asarray(inputs, dtype=np.float64)
+    found: FloatColumn = np.where(count > 0, (1.0 + count / USUAL_ASSUMED) / 2.0, 0.0)
     return found

@@ -58,9 +58,9 @@ def test_errors_are_told_for_every_source_in_sample_and_left_out(document: dict[
         assert document[part]["overall"]["runs"] == 4
         assert document[part]["stated"]["runs"] == 4
         assert document[part]["assumed"] is None
-    # two sites that differ by 10 %: left out, each is missed by about that in its direction
-    assert document["cross_validation"]["by_source"]["north"]["bias"] > 0.02
-    assert document["cross_validation"]["by_source"]["south"]["bias"] < -0.02
+    # two sites of which one is 10 % slower: left out, each is missed in its own direction
+    biases = {name: figures["bias"] for name, figures in document["cross_validation"]["by_source"].items()}
+    assert biases["north"] - biases["south"] > 0.09
 
 
 def test_the_spread_is_told_with_what_it_holds(document: dict[str, dict]) -> None:
