@@ -13,6 +13,9 @@ from opsk.errors import InputError
 from opsk.workload.plan import Software
 from tests.fakes.timed_runs import TRUTH, made_runs
 
+PLAIN = FitSettings(priors={})
+"""Priors by the kind of a number alone: what is tested is the fit, not what is believed of chips and software."""
+
 
 @pytest.fixture(scope="module")
 def runs() -> list[TimedRun]:
@@ -21,7 +24,7 @@ def runs() -> list[TimedRun]:
 
 @pytest.fixture(scope="module")
 def fit(runs: list[TimedRun]) -> Fit:
-    return fit_time(runs)
+    return fit_time(runs, PLAIN)
 
 
 def _known(fit: Fit, name: str) -> FittedParameter:
@@ -39,7 +42,6 @@ def _slower(run: TimedRun, factor: float) -> TimedRun:
         ("gpu.ampere.attention_fraction", TRUTH.gpu["ampere"].attention_fraction),
         ("software.megatron.kernel_gap_s", TRUTH.software[Software.MEGATRON].kernel_gap_s),
         ("software.pytorch.kernel_gap_s", TRUTH.software[Software.PYTORCH].kernel_gap_s),
-        ("links.nic_fraction", TRUTH.links.nic_fraction),
     ],
 )
 def test_known_parameters_are_found_within_what_the_noise_allows(fit: Fit, name: str, truth: float) -> None:
@@ -71,25 +73,23 @@ def test_families_without_runs_get_what_the_others_share(fit: Fit) -> None:
 
 
 def test_a_wild_run_hardly_moves_the_fit(runs: list[TimedRun], fit: Fit) -> None:
-    found = fit_time([_slower(runs[0], 10.0), *runs[1:]])
+    found = fit_time([_slower(runs[0], 10.0), *runs[1:]], PLAIN)
     known = _known(fit, "gpu.ampere.matmul_fraction")
     assert abs(_known(found, known.name).value - known.value) < known.standard_error
 
 
-def test_a_small_source_is_heard_beside_a_large_one(runs: list[TimedRun]) -> None:
-    small = [replace(_slower(run, 1.3), source="small") for run in runs[::8]]
-    large = [replace(run, source="large") for place, run in enumerate(runs) if place % 8]
-    errors = []
-    for exponent in (0.0, 0.5, 1.0):
-        settings = FitSettings(source_exponent=exponent)
-        found = fit_time([*small, *large], settings)
-        errors.append(abs(float(np.median(found.log_errors[: len(small)]))))
-    assert errors[0] > errors[1] > errors[2]
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+def test_a_small_source_is_heard_beside_a_large_one(runs: list[TimedRun], exponent: float) -> None:
+    sorted_out = [replace(run, source="small" if place % 8 == 0 else "large") for place, run in enumerate(runs)]
+    found = fit_time(sorted_out, replace(PLAIN, source_exponent=exponent))
+    small = np.array([run.source == "small" for run in sorted_out])
+    # 12 runs against 84, each of n^-p: 1 : 7 where every run counts the same, 1 : 1 where every source does
+    assert found.weights[~small].sum() / found.weights[small].sum() == pytest.approx(7.0 ** (1 - exponent))
 
 
 def test_a_mostly_assumed_run_is_predicted_but_not_fitted_to(runs: list[TimedRun], fit: Fit) -> None:
     guessed = replace(_slower(runs[0], 5.0), assumed_inputs=6)
-    found = fit_time([*runs, guessed])
+    found = fit_time([*runs, guessed], PLAIN)
     assert found.weights[-1] == 0
     assert found.log_errors[-1] == pytest.approx(fit.log_errors[0] - np.log(5.0), abs=1e-9)
     assert found.vector == pytest.approx(fit.vector, abs=1e-12)
@@ -100,14 +100,15 @@ def test_runs_that_are_all_mostly_assumed_are_refused(runs: list[TimedRun]) -> N
         fit_time([replace(run, assumed_inputs=9) for run in runs[:2]])
 
 
-def test_noise_of_stated_and_of_assumed_runs_is_told_apart(runs: list[TimedRun]) -> None:
-    rough = made_runs(noise=0.12, seed=8)
-    found = fit_time([*runs, *(replace(run, source="rough", assumed_inputs=2) for run in rough)])
-    assert found.stated_log_sigma == pytest.approx(0.02, rel=0.5)
-    assert found.assumed_log_sigma == pytest.approx(0.12, rel=0.35)
+def test_noise_of_stated_and_of_assumed_runs_is_told_apart() -> None:
+    fine, rough = made_runs(noise=0.08), made_runs(noise=0.2, seed=8)
+    found = fit_time([*fine, *(replace(run, source="rough", assumed_inputs=2) for run in rough)], PLAIN)
+    # 96 runs each: a median of absolute errors is known to about 1.2 / sqrt(96) = 12 %
+    assert found.stated_log_sigma == pytest.approx(0.08, rel=0.36)
+    assert found.assumed_log_sigma == pytest.approx(0.2, rel=0.36)
 
 
 def test_a_start_elsewhere_ends_at_the_same_fit(runs: list[TimedRun], fit: Fit) -> None:
-    found = fit_time(runs, start=TRUTH)
+    found = fit_time(runs, PLAIN, start=TRUTH)
     known = _known(fit, "gpu.ampere.matmul_fraction")
     assert _known(found, known.name).value == pytest.approx(known.value, abs=known.standard_error / 2)
