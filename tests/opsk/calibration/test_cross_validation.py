@@ -43,11 +43,12 @@ def test_a_source_is_predicted_by_the_fit_to_the_others(runs: list[TimedRun]) ->
         assert found.by_source[source] == ErrorFigures.of(expected)
 
 
-def test_runs_of_one_truth_are_predicted_within_their_noise(runs: list[TimedRun]) -> None:
-    found = cross_validate(runs)
+def test_runs_of_one_truth_are_predicted_nearly_within_their_noise(runs: list[TimedRun]) -> None:
+    found = cross_validate(runs, FitSettings(priors={}))
     assert found.overall is not None
     assert found.overall.runs == len(runs)
-    assert found.overall.median < 0.03  # noise of 2 %, whose median is 1.3 %, and what 32 runs leave open
+    # noise of 2 %, whose median is 1.3 %, and what 32 runs leave open of parameters that start 15 % and more away
+    assert found.overall.median < 0.04
     assert found.stated == found.overall
     assert found.assumed is None
 
