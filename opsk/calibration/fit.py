@@ -3,7 +3,9 @@
 The most probable parameters given the runs and the priors (maximum a posteriori): least squares on ln(predicted /
 measured), robust against single runs (soft L1), plus the squared distance of every parameter from its prior. What no
 run tells stays at the prior. A source of n runs counts as n^(1-p) independent ones, so that a large table of one
-software on one machine does not drown a small one.
+software on one machine does not drown a small one. All runs of a source share an offset of their own, which the fit
+finds and predictions do not use: software of the same family differs by a release or two, and what is common to one
+source may not pull physical parameters away from what differs inside the sources.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from opsk.calibration.least_squares import RobustProblem
 from opsk.calibration.parameters import MEMBERED, ParameterSpace, Prior, groups
+from opsk.calibration.priors import PRIORS
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import PreparedRows
 from opsk.costmodel.table import BoolColumn, FloatColumn, PlanTable
@@ -26,8 +30,8 @@ from opsk.workload.plan import Plan, Software
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation of a normal distribution to its standard deviation."""
-MIN_NOISE, MAX_NOISE = 0.02, 0.3
-"""Bounds of the estimated noise: repeated runs differ by about 2 %; above 30 % the model explains nothing."""
+MIN_NOISE, MAX_NOISE = 0.05, 0.3
+"""Bounds of the estimated noise: releases of one software differ by 5 %; above 30 % the model explains nothing."""
 IDENTIFIED = 0.7
 """A parameter is identified when the runs cut its standard error below this share of the prior's width."""
 _ROUNDS = 2
@@ -71,12 +75,19 @@ class FitSettings:
         A run with more assumed inputs of its time is left out: it would show how good the assumptions are.
     priors
         Priors that differ from the usual ones, see `ParameterSpace.over`.
+    offset_log_sigma
+        Standard deviation of a source's own offset of ln(predicted / measured).
+    reference_sources
+        Sources without such an offset, to the weight of each of their runs over that of others: all inputs stated by
+        the authors of the software, times printed to three digits or more.
     """
 
-    source_exponent: float = 0.5
+    source_exponent: float = 0.3
     least_source: int = 8
     most_assumed: int = 5
-    priors: Mapping[str, Prior] = field(default_factory=dict)
+    priors: Mapping[str, Prior] = field(default_factory=lambda: PRIORS)
+    offset_log_sigma: float = 0.01
+    reference_sources: Mapping[str, float] = field(default_factory=lambda: {"kor": 15.0})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +135,7 @@ class TimedRuns:
 
     def log_errors(self, efficiency: Efficiency) -> FloatColumn:
         """Return ln(predicted / measured) of every run."""
-        step_s = self._rows.predict(efficiency).time.step_s.expected
-        found: FloatColumn = np.log(step_s) - self.measured_log_s
+        found: FloatColumn = np.log(self._rows.step_s(efficiency)) - self.measured_log_s
         return found
 
     def space(
@@ -145,18 +155,22 @@ class TimedRuns:
         ]
 
     def weights(self, settings: FitSettings) -> FloatColumn:
-        """Return the weight of every run, 1 on average over those that are used and 0 for the others."""
+        """Return the weight of every run, 0 for those that are not used."""
         used = np.array([run.assumed_inputs <= settings.most_assumed for run in self.runs])
         size = Counter(run.source for run, is_used in zip(self.runs, used, strict=True) if is_used)
         found = np.array(
-            [max(size[run.source], settings.least_source) ** -settings.source_exponent for run in self.runs]
+            [
+                max(size[run.source], settings.least_source) ** -settings.source_exponent
+                * settings.reference_sources.get(run.source, 1.0)
+                for run in self.runs
+            ]
         )
         if not used.any():
             raise InputError(
                 f"no run to fit to: each of {len(self.runs)} has more than {settings.most_assumed} assumed inputs",
                 hint="state more of the runs: model, plan, GPUs, network",
             )
-        weights: FloatColumn = np.where(used, found / found[used].mean(), 0.0)
+        weights: FloatColumn = np.where(used, found, 0.0)
         return weights
 
 
@@ -184,18 +198,20 @@ def fit_time(
     timed = TimedRuns(tuple(runs))
     weights = timed.weights(chosen)
     space = timed.space(weights > 0, chosen.priors, base)
-    problem = _Problem(timed, space, weights)
-    vector = space.centre() if start is None else space.vector_of(start)
+    problem = _Problem(timed, space, weights, _offsets(timed, chosen))
+    parameters = space.centre() if start is None else space.vector_of(start)
+    vector = np.concatenate([parameters, np.zeros(problem.offsets.shape[1])])
     noise, steps = {True: _FIRST_NOISE, False: _FIRST_NOISE}, 0
     for _ in range(_ROUNDS):
         vector, count = problem.robust(noise).solve(vector)
         steps += count
         errors = problem.errors(vector)
         noise = {kind: _robust_sigma(errors, problem.weights * (timed.is_stated == kind)) for kind in (True, False)}
+    found = vector[: len(space)]
     return Fit(
-        efficiency=space.efficiency(vector),
+        efficiency=space.efficiency(found),
         space=space,
-        vector=vector,
+        vector=found,
         parameters=problem.described(vector, noise),
         log_errors=errors,
         stated_log_sigma=noise[True],
@@ -205,58 +221,79 @@ def fit_time(
     )
 
 
-class _Problem:
-    """The least squares problem: weighed, robust residuals of runs, then plain ones of priors."""
+def _offsets(timed: TimedRuns, settings: FitSettings) -> FloatColumn:
+    """Return how the offset of each source, in its standard deviations, moves every run, shape (runs, sources)."""
+    sources = sorted({run.source for run in timed.runs} - settings.reference_sources.keys())
+    return settings.offset_log_sigma * np.array([[run.source == source for source in sources] for run in timed.runs])
 
-    def __init__(self, timed: TimedRuns, space: ParameterSpace, weights: FloatColumn) -> None:
+
+class _Problem:
+    """The least squares problem: weighed, robust residuals of runs, then plain ones of priors.
+
+    Its vector has the parameters first, then the offsets of sources in their standard deviations.
+    """
+
+    def __init__(self, timed: TimedRuns, space: ParameterSpace, weights: FloatColumn, offsets: FloatColumn) -> None:
         self.timed, self.space, self.weights = timed, space, weights
+        self.offsets = offsets.reshape(len(timed.runs), -1)
         self.members = timed.members(space)
         self.groups = groups(space)
-        self.prior, self.prior_offset = space.prior_matrix()
+        own, own_offset = space.prior_matrix()
+        self.prior = block_diag(own, np.eye(self.offsets.shape[1]))
+        self.prior_offset = np.concatenate([own_offset, np.zeros(self.offsets.shape[1])])
         self.high = space.bounds()[1]
 
     def errors(self, vector: FloatColumn) -> FloatColumn:
-        return self.timed.log_errors(self.space.efficiency(vector))
+        """Return ln(predicted / measured) of every run, without offsets."""
+        return self.timed.log_errors(self.space.efficiency(vector[: len(self.space)]))
+
+    def moved(self, vector: FloatColumn) -> FloatColumn:
+        """Return the same with the offsets of the sources."""
+        found: FloatColumn = self.errors(vector) + self.offsets @ vector[len(self.space) :]
+        return found
 
     def robust(self, sigma: Noise) -> RobustProblem:
         """Return the problem for a noise of single runs."""
         noise = self.noise(sigma)
+        free = np.full(self.offsets.shape[1], np.inf)
         low, high = self.space.bounds()
         return RobustProblem(
-            residuals=lambda vector: self.errors(vector) / noise,
-            slopes=lambda vector, residuals: self.sensitivity(vector, residuals * noise) / noise[:, None],
+            residuals=lambda vector: self.moved(vector) / noise,
+            slopes=lambda vector, _: self.sensitivity(vector) / noise[:, None],
             weights=self.weights,
             prior=self.prior,
             offset=self.prior_offset,
-            low=low,
-            high=high,
+            low=np.concatenate([low, -free]),
+            high=np.concatenate([high, free]),
         )
 
     def noise(self, sigma: Noise) -> FloatColumn:
         """Return the standard deviation of every run's ln(predicted / measured)."""
         return np.where(self.timed.is_stated, sigma[True], sigma[False])
 
-    def sensitivity(self, vector: FloatColumn, errors: FloatColumn) -> FloatColumn:
-        """Return the change of every run's ln(predicted) with every parameter, shape (runs, parameters)."""
-        slopes = np.zeros((len(errors), len(vector)))
-        step = np.where(vector + _DIFFERENCE > self.high, -_DIFFERENCE, _DIFFERENCE)
+    def sensitivity(self, vector: FloatColumn) -> FloatColumn:
+        """Return the change of every run's ln(predicted) with every entry of the vector, shape (runs, entries)."""
+        parameters = vector[: len(self.space)]
+        errors = self.errors(parameters)
+        slopes = np.zeros((len(errors), len(parameters)))
+        step = np.where(parameters + _DIFFERENCE > self.high, -_DIFFERENCE, _DIFFERENCE)
         for group in self.groups:
-            moved = vector.copy()
+            moved = parameters.copy()
             moved[list(group)] += step[list(group)]
             change = self.errors(moved) - errors
             for index in group:
                 slopes[:, index] = np.where(self.members[index], change / step[index], 0.0)
-        return slopes
+        return np.hstack([slopes, self.offsets])
 
     def described(self, vector: FloatColumn, sigma: Noise) -> tuple[FittedParameter, ...]:
         """Return what the fit knows of every parameter; errors from the curvature at the optimum (Laplace)."""
-        errors = self.errors(vector)
-        slopes = self.sensitivity(vector, errors)
+        slopes = self.sensitivity(vector)
         noise = self.noise(sigma)
-        curvature = self.robust(sigma).curvature(errors / noise, slopes / noise[:, None])
+        curvature = self.robust(sigma).curvature(self.moved(vector) / noise, slopes / noise[:, None])
         after = np.sqrt(np.diag(np.linalg.inv(curvature)))
         before = np.sqrt(np.diag(np.linalg.inv(self.prior.T @ self.prior)))
-        values, scales = self.space.values(vector), self.space.slopes(vector)
+        found = vector[: len(self.space)]
+        values, scales = self.space.values(found), self.space.slopes(found)
         return tuple(
             FittedParameter(
                 name=item.name,

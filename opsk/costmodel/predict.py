@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -11,13 +12,13 @@ from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.energy import step_energy
 from opsk.costmodel.machine import Machine, machine_of, machines_of
 from opsk.costmodel.memory.peak import peak_memory
-from opsk.costmodel.parameters import count_parameters
-from opsk.costmodel.pipeline import stages_of
+from opsk.costmodel.parameters import ParameterCount, count_parameters
+from opsk.costmodel.pipeline import Stages, stages_of
 from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
-from opsk.costmodel.shares import shares_of
+from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.step_time import step_time
-from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.step_time import step_seconds, step_time
+from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -62,7 +63,7 @@ def predict_rows(
     return PreparedRows.of(models, plans, clusters).predict(efficiency)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PreparedRows:
     """Plans with a model and a cluster each, to be predicted with one set of efficiencies after another."""
 
@@ -81,6 +82,21 @@ class PreparedRows:
         """Return what `predict_rows` does."""
         machine = machines_of(self.clusters, self.plans.precision, efficiency)
         return _predict(self.model, self.plans, machine, efficiency)
+
+    @cached_property
+    def layout(self) -> tuple[Shares, Stages, ParameterCount]:
+        """What of a prediction no efficiency changes."""
+        shares = shares_of(self.model, self.plans)
+        stages = stages_of(self.model, shares)
+        return shares, stages, count_parameters(self.model, shares, stages)
+
+    def step_s(self, efficiency: Efficiency) -> FloatColumn:
+        """Return the expected time of one step of every row alone, which is all that a fit needs [s]."""
+        shares, stages, parameters = self.layout
+        machine = machines_of(self.clusters, self.plans.precision, efficiency)
+        software = efficiency.for_software(self.plans)
+        with np.errstate(over="ignore", under="ignore"):
+            return step_seconds(self.model, shares, stages, parameters, machine, software)
 
 
 def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:

@@ -15,11 +15,16 @@ from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages, bubble_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn, Range, TimeTable
+from opsk.costmodel.table import SOFTWARE, FloatColumn, Range, TimeTable
 from opsk.units import TERA
+from opsk.workload.plan import Software
+
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
 
 OPTIMIZER_BYTES_PER_PARAMETER = 42.0
 """Adam: gradient norm 4, unscale 8, gradient 4, master weight, momentum and variance read and written 24, weight 2."""
+SELECTED_OPERATIONS = 0.5
+"""Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
 CONFIDENCE_SIGMAS = 1.645
 """A range holds 90 % of a normal distribution."""
 
@@ -51,6 +56,20 @@ def step_time(
         components=components,
         communication=traffic,
     )
+
+
+def step_seconds(
+    model: ShapeColumns,
+    shares: Shares,
+    stages: Stages,
+    parameters: ParameterCount,
+    machine: Machine,
+    software: SoftwareColumns,
+) -> FloatColumn:
+    """Return the expected time of one step, without its rates and parts [s]."""
+    components, _ = _components(model, shares, stages, parameters, machine, software)
+    found: FloatColumn = np.sum(list(components.values()), axis=0)
+    return found
 
 
 def _rate(work: FloatColumn, step_s: Range) -> Range:
@@ -118,8 +137,15 @@ def _stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: Laye
 
 
 def _recomputed(shares: Shares, times: LayerTime) -> FloatColumn:
-    """Return what recomputation repeats of the average layer for one micro-batch [s]."""
-    return shares.recomputed_share * times.average.forward + shares.selective_recompute * times.attention
+    """Return what recomputation repeats of the average layer for one micro-batch [s].
+
+    Selective recomputation repeats the attention in Megatron; PyTorch's by operations (torchtitan's default) keeps the
+    attention and every second product, and repeats the rest.
+    """
+    forward = times.average.forward
+    by_operation = SELECTED_OPERATIONS * (forward - times.attention)
+    selective = np.where(shares.software == _PYTORCH, by_operation, times.attention)
+    return shares.recomputed_share * forward + shares.selective_recompute * selective
 
 
 def _bubble(
