@@ -9,7 +9,7 @@ import numpy as np
 from opsk.costmodel.spread import COVERED_SIGMAS, share_of_added_variance, widened_log_sigma
 from opsk.costmodel.table import FloatColumn, IntColumn
 
-COVERAGE = 0.875
+COVERAGE = 0.85
 """Share of the errors that ranges hold. With errors in sample and of sources left out, half each, ranges then hold
 about 95 % of runs like those that were fitted to, and about 80 % of those of a source never seen."""
 LEAST_LOG_SIGMA = 0.02

@@ -24,7 +24,7 @@ MOST_PROCESSES = 8
 @click.option(
     "--source-exponent",
     type=click.FloatRange(0, 1),
-    default=0.5,
+    default=FitSettings().source_exponent,
     show_default=True,
     metavar="P",
     help="A run of a source of n runs weighs n^-P.",
