@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import verdict_of
+from opsk.costmodel.widening import with_assumed
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
@@ -38,6 +41,8 @@ class Adviser:
         Switches and their cables of the same fabric, for routes; without it link loads are estimated from uplinks.
     fabric_from
         Where the fabric was read from, for people.
+    efficiency
+        What kernels, links and software reach.
     search
         False to leave out ways out and faster plans, for an answer that cannot wait.
     """
@@ -47,6 +52,7 @@ class Adviser:
     rails: Rails | None = None
     graph: SwitchGraph | None = None
     fabric_from: str = ""
+    efficiency: Efficiency = DEFAULT
     search: bool = field(default=True)
 
     def advise(self, workload: Workload) -> Advice:
@@ -89,9 +95,15 @@ class Adviser:
         model, plan, cluster = bare.completion.model, bare.completion.plan, bare.cluster
         if model is None or plan is None or cluster is None:
             raise ValueError("only a complete workload on a known cluster can be predicted")
-        prediction = predict(model, PlanTable.of([plan]), cluster)
+        efficiency = with_assumed(
+            self.efficiency,
+            (entry.field for entry in bare.assumed),
+            architecture=cluster.node.gpu.architecture,
+            software=plan.software,
+        )
+        prediction = predict(model, PlanTable.of([plan]), cluster, efficiency)
         verdict = verdict_of(float(prediction.memory.fit_probability[0]))
-        suggestions, best = self._suggested(bare, model, plan, cluster, prediction, verdict)
+        suggestions, best = self._suggested(bare, model, plan, cluster, efficiency, prediction, verdict)
         return replace(
             bare,
             verdict=verdict,
@@ -108,6 +120,7 @@ class Adviser:
         model: ModelShape,
         plan: Plan,
         cluster: ClusterSpec,
+        efficiency: Efficiency,
         prediction: PredictionTable,
         verdict: Verdict,
     ) -> tuple[tuple[Suggestion, ...], BestPlan | None]:
@@ -117,8 +130,8 @@ class Adviser:
         step_s = float(prediction.time.step_s.expected[0])
         out: tuple[Suggestion, ...] = ()
         if verdict is not Verdict.FITS:
-            out = ways_out(model, plan, cluster, workload=bare.workload, step_s=step_s)
-        best = best_plan(model, plan, cluster, workload=bare.workload, step_s=step_s)
+            out = ways_out(model, plan, cluster, efficiency, workload=bare.workload, step_s=step_s)
+        best = best_plan(model, plan, cluster, efficiency, workload=bare.workload, step_s=step_s)
         return out, best
 
     def _placed(self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec) -> PlacementAdvice:

@@ -87,7 +87,7 @@ def _memory(advice: Advice) -> list[str]:
     chance = float(memory.fit_probability[0])
     text = (
         f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}) of "
-        f"{as_gib(memory.capacity_bytes):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
+        f"{as_gib(float(memory.capacity_bytes)):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
         f"{'' if advice.verdict is Verdict.OOM else f' (chance {_share(chance)})'}"
         f" — {shown}, other {other:.1f}"
     )

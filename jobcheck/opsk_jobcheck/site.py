@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.dumps import read_dumps
+from opsk.cli.efficiency_choice import load_efficiency
 from opsk.config import SiteConfig
 from opsk.planner.routes import switch_graph
 from opsk.topology.rails import find_rails
@@ -30,4 +31,5 @@ def site_adviser(site: SiteConfig, *, cluster: str | None = None, fabric: Sequen
         rails=find_rails(cabled) if cabled else None,
         graph=switch_graph(cabled) if cabled else None,
         fabric_from=", ".join(str(dump) for dump in dumps),
+        efficiency=load_efficiency(site.efficiency),
     )

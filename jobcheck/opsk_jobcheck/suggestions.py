@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict, verdict_of
@@ -56,6 +57,7 @@ def ways_out(
     model: ModelShape,
     plan: Plan,
     cluster: ClusterSpec,
+    efficiency: Efficiency,
     *,
     workload: Workload,
     step_s: float,
@@ -66,24 +68,24 @@ def ways_out(
     When no change of one or two settings fits, the fastest fitting plans of all plans on the same GPUs are returned.
     """
     near = neighbours(model, plan, hb_domain_gpus=_tp_limit(cluster), layer_slack=layer_slack)
-    fitting = _fitting(model, near, cluster, workload=workload, asked=plan, step_s=step_s)
+    fitting = _fitting(model, near, cluster, efficiency, workload=workload, asked=plan, step_s=step_s)
     if not fitting:
         far = [
             Alternative(plan=other, changes=_difference(plan, other))
             for other in all_plans(model, plan, hb_domain_gpus=_tp_limit(cluster))
             if other != plan
         ]
-        fitting = _fitting(model, far, cluster, workload=workload, asked=plan, step_s=step_s)
+        fitting = _fitting(model, far, cluster, efficiency, workload=workload, asked=plan, step_s=step_s)
     return _of_different_kinds(fitting)
 
 
 def best_plan(
-    model: ModelShape, plan: Plan, cluster: ClusterSpec, *, workload: Workload, step_s: float
+    model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency, *, workload: Workload, step_s: float
 ) -> BestPlan | None:
     """Return the fastest plan that fits on the same GPUs, or ``None`` when none does."""
     plans = all_plans(model, plan, hb_domain_gpus=_tp_limit(cluster))
     alternatives = [Alternative(plan=other, changes=_difference(plan, other)) for other in plans]
-    fitting = _fitting(model, alternatives, cluster, workload=workload, asked=plan, step_s=step_s)
+    fitting = _fitting(model, alternatives, cluster, efficiency, workload=workload, asked=plan, step_s=step_s)
     if not fitting:
         return None
     return BestPlan(suggestion=fitting[0], considered=len(plans))
@@ -93,6 +95,7 @@ def _fitting(
     model: ModelShape,
     alternatives: list[Alternative],
     cluster: ClusterSpec,
+    efficiency: Efficiency,
     *,
     workload: Workload,
     asked: Plan,
@@ -101,7 +104,7 @@ def _fitting(
     """Predict all alternatives in one table and return those that fit, fastest first."""
     if not alternatives:
         return []
-    table = predict(model, PlanTable.of([alternative.plan for alternative in alternatives]), cluster)
+    table = predict(model, PlanTable.of([alternative.plan for alternative in alternatives]), cluster, efficiency)
     times = table.time.step_s.expected
     return [
         _suggestion(alternatives[index], table, int(index), workload=workload, asked=asked, step_s=step_s)

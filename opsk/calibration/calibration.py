@@ -12,10 +12,11 @@ from opsk.calibration.cross_validation import CrossValidation, ErrorFigures, cro
 from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, unit_of
 from opsk.calibration.fit import Fit, FitSettings, TimedRun, fit_time
 from opsk.calibration.predictions import predictions_of
-from opsk.calibration.runs import MEMORY_INPUTS, Run
+from opsk.calibration.runs import Run
 from opsk.calibration.spread import COVERAGE, FittedSpread, coverage, fitted_spread
 from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
+from opsk.costmodel.inputs import MEMORY_INPUTS
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import FloatColumn, IntColumn
 from opsk.errors import InputError
@@ -96,7 +97,9 @@ def calibrate(
     memory = memory_residuals(runs, fit.efficiency)
     spread, origins = _spread(base.spread, time_residuals(timed, fit, validated), memory)
     named = {item.name: origin_of(item) for item in fit.parameters}
-    efficiency = replace(fit.efficiency, spread=spread, fit=_description(timed, fit))
+    efficiency = replace(
+        fit.efficiency, spread=spread, fit=_description(timed, fit), fitted=_measured_pairs(timed, fit)
+    )
     return Calibration(
         runs=timed,
         fit=fit,
@@ -155,6 +158,15 @@ def _unfitted(efficiency: Efficiency) -> dict[str, str]:
         for family in efficiency.software
         for item in fields(SoftwareEfficiency)
     }
+
+
+def _measured_pairs(runs: Sequence[TimedRun], fit: Fit) -> frozenset[tuple[str, str]]:
+    """Return chip generation and software of all runs that the fit used."""
+    return frozenset(
+        (run.cluster.node.gpu.architecture, run.plan.software.value)
+        for run, weight in zip(runs, fit.weights, strict=True)
+        if weight > 0
+    )
 
 
 def _description(runs: Sequence[TimedRun], fit: Fit) -> str:

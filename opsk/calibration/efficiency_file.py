@@ -47,7 +47,14 @@ def efficiency_toml(efficiency: Efficiency, origins: Mapping[str, str]) -> str:
     """
     lines = ["# Efficiencies of the cost model, written by: opsk calibrate", "#"]
     lines += [f"# {name}: {text}" for name, text in _all_meanings(efficiency).items()]
-    lines += ["", f"fit = {_quoted(efficiency.fit)}"]
+    lines += [
+        "",
+        f"fit = {_quoted(efficiency.fit)}",
+        "",
+        "# chip generations on which a family of software was measured",
+    ]
+    pairs = ", ".join(_quoted("/".join(pair)) for pair in sorted(efficiency.fitted))
+    lines += [f"fitted = [{pairs}]"]
     for table, value in _tables(efficiency):
         lines += ["", f"[{table}]"]
         for item in fields(value):

@@ -87,7 +87,7 @@ class FitSettings:
     most_assumed: int = 5
     priors: Mapping[str, Prior] = field(default_factory=lambda: PRIORS)
     offset_log_sigma: float = 0.01
-    reference_sources: Mapping[str, float] = field(default_factory=lambda: {"kor": 15.0})
+    reference_sources: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,8 @@ class TimedRuns:
     ) -> ParameterSpace:
         """Return the parameters that the runs which are used can say something about."""
         software = [Software(family) for family in set(self.families[used])]
-        return ParameterSpace.over(set(self.architectures[used]), software, priors=priors, base=base)
+        known = {name.split(".")[1] for name in priors or () if name.startswith("gpu.") and name.count(".") == 2}
+        return ParameterSpace.over(known | set(self.architectures[used]), software, priors=priors, base=base)
 
     def members(self, space: ParameterSpace) -> list[BoolColumn]:
         """Return for every parameter which runs it acts on."""

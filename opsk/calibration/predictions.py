@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opsk.calibration.conventions import QUANTITIES, step_work
-from opsk.calibration.runs import MEMORY_INPUTS, TIME_INPUTS, Run
+from opsk.calibration.runs import Run
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict_rows
 from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.spread import widened_log_sigma
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict, verdict_of
+from opsk.costmodel.widening import assumed_inputs, widened
 from opsk.errors import OpskError
 
 LONGEST_STEP_S = 1e7
@@ -84,9 +84,16 @@ def predictions_of(
     wrong: dict[int, str] = {}
     groups: dict[tuple[int, int], list[int]] = {}
     for place, run in enumerate(runs):
-        groups.setdefault((run.assumed_of(TIME_INPUTS), run.assumed_of(MEMORY_INPUTS)), []).append(place)
+        inputs = assumed_inputs(
+            efficiency,
+            (entry.field for entry in run.assumed),
+            architecture=run.cluster.node.gpu.architecture,
+            software=run.plan.software,
+        )
+        groups.setdefault(inputs, []).append(place)
     for (of_time, of_memory), places in groups.items():
-        chosen = _with_spread(efficiency, of_time, of_memory)
+        spread = widened(efficiency.spread, time_inputs=of_time, memory_inputs=of_memory)
+        chosen = replace(efficiency, spread=spread)
         try:
             answers = _predict([runs[place] for place in places], chosen)
         except (OpskError, OverflowError, FloatingPointError):
@@ -97,15 +104,6 @@ def predictions_of(
             else:
                 found[place] = answer
     return found, wrong
-
-
-def _with_spread(efficiency: Efficiency, of_time: int, of_memory: int) -> Efficiency:
-    """Return the efficiencies with the spread of runs with so many assumed inputs of time and of memory."""
-    spread = efficiency.spread
-    time = widened_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, of_time)
-    memory = widened_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, of_memory)
-    widened = replace(spread, time_log_sigma=float(time), memory_log_sigma=float(memory))
-    return replace(efficiency, spread=widened)
 
 
 def _alone(run: Run, efficiency: Efficiency) -> Prediction | str:

@@ -34,6 +34,11 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "gpu.hopper.matmul_fraction": _fraction(0.64, 0.25),
         "gpu.blackwell.matmul_fraction": _fraction(0.68, 0.30),
         "gpu.blackwell-ultra.matmul_fraction": _fraction(0.68, 0.30),
+        # hipBLASLt on MI300X: 550 to 700 of 1,307; a GCD of MI250X about 110 to 140 of 191; V100 about 90 of 125
+        "gpu.cdna3.matmul_fraction": _fraction(0.48, 0.25),
+        "gpu.cdna2.matmul_fraction": _fraction(0.62, 0.30),
+        "gpu.volta.matmul_fraction": _fraction(0.70, 0.30),
+        "gpu.ada.matmul_fraction": _fraction(0.70, 0.30),
         "gpu.fp8_fraction": _fraction(0.60, 0.35),
         "gpu.fp4_fraction": _fraction(0.45, 0.35),
         # tiles of 128 x 256 and the fill of the pipeline: a dimension of about one tile halves the rate
@@ -45,6 +50,8 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "gpu.hopper.attention_fraction": _fraction(0.48, 0.29),
         "gpu.blackwell.attention_fraction": _fraction(0.50, 0.30),
         "gpu.blackwell-ultra.attention_fraction": _fraction(0.50, 0.30),
+        "gpu.cdna3.attention_fraction": _fraction(0.33, 0.30),
+        "gpu.cdna2.attention_fraction": _fraction(0.35, 0.30),
         "gpu.attention_size": _amount(12.0, 0.4),
         # stream-like kernels reach 80 to 92 % of the memory's peak
         "gpu.hbm_fraction": _fraction(0.82, 0.44),

@@ -1,8 +1,10 @@
 """Does what is called likely to fit really fit, as often as it is said?
 
-Two sets of events. *Ran or ran out*: every run of the table, on its own GPU. Nearly all of them ran, since failures are
-rarely published. *Cards*: every measured peak against the memory of the field's GPUs: would it have fitted there? The
-second has as many failures as successes, and shows whether the whole distribution is right.
+Three sets of events. *Ran or ran out*: every run whose peak was measured, or that ran out of memory, on its own GPU.
+*All published*: the same of every run of the table; nearly all of them ran, since failures are rarely published, and
+most do not state what their memory depends on. *Cards*: every measured peak against the memory of the field's GPUs:
+would it have fitted there? The third has as many failures as successes, and shows whether the whole distribution is
+right.
 """
 
 from __future__ import annotations
@@ -79,12 +81,16 @@ def reliability_of(events: Sequence[Event]) -> Reliability | None:
     )
 
 
-def outcomes(predicted: Iterable[tuple[Run, Prediction]]) -> list[Event]:
-    """Return whether each run ran on its own GPU; those that died of fragmentation far below are left out."""
+def outcomes(predicted: Iterable[tuple[Run, Prediction]], *, is_measured: bool) -> list[Event]:
+    """Return whether each run ran on its own GPU; those that died of fragmentation far below are left out.
+
+    ``is_measured`` leaves out runs that ran and of whose memory nothing is known.
+    """
     return [
         Event(probability=prediction.fit_probability, happened=not run.measured.is_oom)
         for run, prediction in predicted
-        if not died_of_fragmentation(run, prediction) and (run.measured.is_oom or has_run(run))
+        if not died_of_fragmentation(run, prediction)
+        and (run.measured.is_oom or (run.measured.peak_mem_bytes if is_measured else has_run(run)))
     ]
 
 

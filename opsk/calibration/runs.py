@@ -18,6 +18,7 @@ from opsk.calibration.row_cluster import gpu_of
 from opsk.calibration.row_model import model_of
 from opsk.calibration.row_plan import plan_of
 from opsk.calibration.row_software import attention_is_fused, software_of
+from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.rules import violations
 from opsk.errors import InputError, OpskError
@@ -35,22 +36,6 @@ UNKNOWN_BATCH = "plan.global_batch"
 CUMULATIVE = "cumulative step"
 UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
 """Words in the notes with which a time is not compared."""
-
-TIME_INPUTS = frozenset(
-    {
-        *("model.layers", "model.hidden", "model.heads", "model.ffn", "model.seq", "model.experts", "model.top_k"),
-        *("cluster.gpu", "cluster.nic_gbps"),
-        *("plan.gpus", "plan.tp", "plan.pp", "plan.cp", "plan.dp", "plan.ep", "plan.micro_batch"),
-        *("plan.global_batch", "plan.recompute", "plan.sharding", "plan.precision"),
-    }
-)
-"""Inputs that decide the time of a step; a row with none of them assumed has every time input stated.
-
-Interleaving, sequence parallelism, formats of states and the family of software follow from the framework and are not
-counted, nor is the fabric of a run inside one NVLink domain, which does not use it.
-"""
-MEMORY_INPUTS = (TIME_INPUTS | {"model.vocab"}) - {"cluster.nic_gbps"}
-"""Inputs that decide the memory of a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,7 +228,8 @@ def report_of(rows: Sequence[ScoredRun]) -> Report:
         groups=by_group(rows),
         out_of_memory=out_of_memory_calls(rows),
         reliability={
-            "ran or ran out": reliability_of(outcomes(pairs)),
+            "ran or ran out": reliability_of(outcomes(pairs, is_measured=True)),
+            "all published": reliability_of(outcomes(pairs, is_measured=False)),
             "cards": reliability_of(cards(pairs)),
         },
     )

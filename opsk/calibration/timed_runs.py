@@ -8,7 +8,8 @@ import numpy as np
 
 from opsk.calibration.conventions import measured_step_s
 from opsk.calibration.fit import TimedRun
-from opsk.calibration.runs import TIME_INPUTS, Run
+from opsk.calibration.runs import Run
+from opsk.costmodel.inputs import TIME_INPUTS
 
 
 def timed_runs(runs: Iterable[Run]) -> list[TimedRun]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -30,6 +32,13 @@ MOST_PROCESSES = 8
     help="A run of a source of n runs weighs n^-P.",
 )
 @click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="SOURCE=WEIGHT",
+    help="Runs of this source (the prefix of their ids) weigh so much more, and get no offset of their own.",
+)
+@click.option(
     "--most-assumed",
     type=click.IntRange(0, 100),
     default=5,
@@ -55,6 +64,7 @@ def calibrate(
     *,
     output: Path | None,
     source_exponent: float,
+    references: Sequence[str],
     most_assumed: int,
     leave_out: bool,
     processes: int | None,
@@ -71,7 +81,11 @@ def calibrate(
         raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
     found = find_parameters(
         read_runs(runs_file).runs,
-        FitSettings(source_exponent=source_exponent, most_assumed=most_assumed),
+        FitSettings(
+            source_exponent=source_exponent,
+            most_assumed=most_assumed,
+            reference_sources=dict(_reference(text) for text in references),
+        ),
         processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
         leave_out=leave_out,
         progress=lambda line: click.echo(f"opsk: {harmless(line)}", err=True),
@@ -84,6 +98,18 @@ def calibrate(
     else:
         picture(document)
     return ExitStatus.ANSWER
+
+
+def _reference(text: str) -> tuple[str, float]:
+    """Return source and weight of ``SOURCE=WEIGHT``."""
+    source, _, weight = text.partition("=")
+    try:
+        found = float(weight)
+    except ValueError:
+        found = math.nan
+    if not source or not 0 < found < math.inf:
+        raise InputError(harmless(f"--reference {text}: must be SOURCE=WEIGHT"), hint="as in --reference kor=15")
+    return source, found
 
 
 def _write(path: Path, text: str) -> None:

@@ -6,7 +6,6 @@ assumption: it is not listed and does not widen the range.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA3_VOCAB, Assumption
@@ -14,8 +13,6 @@ from opsk.workload.plan import Precision, Recompute, Sharding, Software, States
 
 USUAL_SEQ = 4096
 USUAL_MICRO_BATCH = 1
-_ONLY_MEMORY = frozenset({"model.tied_embeddings", "plan.states"})
-_ONLY_TIME = frozenset({"plan.global_batch"})
 _STATES = {
     Software.DEEPSPEED: (States.MIXED_16BIT_GRADIENTS, "DeepSpeed keeps gradients in 16 bits"),
     Software.PYTORCH: (States.AUTOCAST, "PyTorch keeps states in fp32 and computes in 16 bits"),
@@ -117,18 +114,3 @@ def _fill_dp(defaults: Defaults, gpus: int | None) -> None:
         plan["dp"] = 1
     else:
         plan["dp"] = gpus // per_replica
-
-
-def time_inputs(assumed: Sequence[Assumption]) -> int:
-    """Return how many of the assumed inputs the time of a step depends on."""
-    return sum(_is_input(entry) and entry.field not in _ONLY_MEMORY for entry in assumed)
-
-
-def memory_inputs(assumed: Sequence[Assumption]) -> int:
-    """Return how many of the assumed inputs the memory depends on."""
-    return sum(_is_input(entry) and entry.field not in _ONLY_TIME for entry in assumed)
-
-
-def _is_input(entry: Assumption) -> bool:
-    """Tell whether something is an input of the cost model."""
-    return entry.field.startswith(("model.", "plan."))

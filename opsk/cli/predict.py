@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import click
@@ -11,7 +11,6 @@ import click
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import echo_json
 from opsk.cli.efficiency_choice import load_efficiency
-from opsk.cli.plan_defaults import memory_inputs, time_inputs
 from opsk.cli.plan_examination import Examined, examined
 from opsk.cli.plan_file import PlanFile, accepted, read_tables, source_of
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
@@ -25,11 +24,11 @@ from opsk.costmodel.predict import predict as predict_table
 from opsk.costmodel.rules import excess_gpus, missing_formats, violations
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict
-from opsk.costmodel.widening import widened
+from opsk.costmodel.widening import with_assumed
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.defaults import Assumption
-from opsk.workload.plan import Plan
+from opsk.workload.plan import Plan, Software
 
 FLAGS = "the flags"
 
@@ -106,8 +105,14 @@ def _impossible(found: Examined, cluster: ClusterSpec | None) -> list[str]:
 def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dict[str, Any]:
     """Return the document that ``opsk predict`` prints."""
     assumed = list(asked.assumed)
-    spread = widened(efficiency.spread, time_inputs=time_inputs(assumed), memory_inputs=memory_inputs(assumed))
-    table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, replace(efficiency, spread=spread))
+    chosen = with_assumed(
+        efficiency,
+        (entry.field for entry in assumed),
+        architecture=cluster.node.gpu.architecture,
+        software=asked.plan.software,
+    )
+    assumed += _unmeasured(efficiency, asked.plan.software, cluster)
+    table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, chosen)
     document = {
         **prediction_document(table, 0),
         "cluster": {"name": cluster.name, "gpu": cluster.node.gpu.name},
@@ -124,6 +129,15 @@ def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dic
         lost = document["checkpoint"]["lost_fraction"] if "checkpoint" in document else 0.0
         document |= _run(asked, table, lost)
     return document
+
+
+def _unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> list[Assumption]:
+    """Return the note that this software was never measured on this generation of chips."""
+    architecture = cluster.node.gpu.architecture
+    if efficiency.knows(architecture, software):
+        return []
+    why = f"no run of {software.value} on {architecture or 'this GPU'} was measured: put together from others"
+    return [Assumption(field="efficiency", value=f"{architecture}/{software.value}", why=why)]
 
 
 def _run(asked: PlanFile, table: PredictionTable, lost: float) -> dict[str, Any]:

@@ -147,14 +147,15 @@ class Spread:
     time_assumed_log_sigma: float = 0.25
     memory_log_sigma: float = 0.06
     memory_assumed_log_sigma: float = 0.2
-    memory_fit_log_sigma: float = 0.15
+    memory_fit_log_sigma: float = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
     """All efficiency parameters; ``gpu`` by architecture (``""`` is any other), ``software`` by family.
 
-    ``fit`` says which runs the values were fitted to.
+    ``fit`` says which runs the values were fitted to, ``fitted`` which families of software were measured on which
+    chip generations; empty is "not known".
     """
 
     gpu: Mapping[str, GpuEfficiency] = field(default_factory=lambda: {"": GpuEfficiency()})
@@ -163,10 +164,15 @@ class Efficiency:
     memory: MemoryEfficiency = MemoryEfficiency()
     spread: Spread = Spread()
     fit: str = "chosen by hand"
+    fitted: frozenset[tuple[str, str]] = frozenset()
 
     def for_gpu(self, architecture: str) -> GpuEfficiency:
         """Return the parameters of a chip generation, those of any other where it was never fitted."""
         return self.gpu.get(architecture) or self.gpu[""]
+
+    def knows(self, architecture: str, software: Software) -> bool:
+        """Return whether runs of this software on this chip generation were measured, or it is not known which were."""
+        return not self.fitted or (architecture, software.value) in self.fitted
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""

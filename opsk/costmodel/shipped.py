@@ -60,6 +60,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     fit: Annotated[str, Field(strict=True, max_length=2000)] | None = None
+    fitted: Annotated[list[Annotated[str, Field(strict=True, max_length=80, pattern=r"^[^/]*/[^/]*$")]], Field()] = []
     gpu: dict[Annotated[str, Field(max_length=40, pattern=r"^[a-z0-9_-]+$")], _Gpu] = {}  # type: ignore[valid-type]
     software: dict[Software, _Software] = {}  # type: ignore[valid-type]
     links: _Links | None = None  # type: ignore[valid-type]
@@ -113,7 +114,14 @@ def _merged(base: Efficiency, given: _Document) -> Efficiency:
         memory=_over(base.memory, given.memory),
         spread=_over(base.spread, given.spread),
         fit=base.fit if given.fit is None else given.fit,
+        fitted=frozenset(_pair(entry) for entry in given.fitted) or base.fitted,
     )
+
+
+def _pair(entry: str) -> tuple[str, str]:
+    """Return chip generation and software of ``ampere/pytorch``."""
+    architecture, _, software = entry.partition("/")
+    return architecture, software
 
 
 def _over(value: Any, table: BaseModel | None) -> Any:

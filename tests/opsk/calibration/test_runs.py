@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.calibration.runs import MEMORY_INPUTS, TIME_INPUTS, Run, parse_runs, read_runs
+from opsk.calibration.runs import Run, parse_runs, read_runs
+from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.errors import InputError
 from opsk.workload.plan import Loss, Optimizer, Recompute, Sharding, Software, States
 from tests.fakes.tables_of_runs import row, table

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.plan_defaults import memory_inputs, time_inputs
 from opsk.cli.plan_examination import examined
-from opsk.costmodel.efficiency import Spread
+from opsk.costmodel.efficiency import Efficiency, Spread
 from opsk.costmodel.spread import USUAL_ASSUMED
-from opsk.costmodel.widening import widened
+from opsk.costmodel.widening import assumed_inputs, widened
 from opsk.workload.plan import Precision, Sharding, Software, States
 
 STATED: dict[str, Any] = {
@@ -87,11 +86,15 @@ def test_a_public_model_states_all_but_the_length_of_its_sequences():
 
 def test_every_assumed_input_widens_the_range_of_what_depends_on_it():
     fields = examined({**STATED, "plan": {"software": "pytorch"}}).assumed
-    # states matter to memory alone, the global batch to time alone
     assert {entry.field for entry in fields} == {
         f"plan.{key}" for key in ("precision", "micro_batch", "global_batch", "recompute", "states")
     }
-    assert (time_inputs(fields), memory_inputs(fields)) == (4, 4)
+    names = [entry.field for entry in fields]
+    known = Efficiency(fitted=frozenset({("ampere", "pytorch")}))
+    # formats of states follow from the software
+    assert assumed_inputs(known, names, architecture="ampere", software=Software.PYTORCH) == (4, 4)
+    # that software was never measured on that chip
+    assert assumed_inputs(known, names, architecture="hopper", software=Software.PYTORCH) == (5, 4)
 
 
 def test_the_spread_grows_from_that_of_stated_inputs_to_that_of_assumed_ones():
