@@ -34,6 +34,13 @@ ALIGNED_ELEMENTS = 8.0
 UNALIGNED_FACTOR = 8.0
 """How much slower unfused attention runs with heads that are no multiple of that: BLOOM's trials of head counts, whose
 steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
+UNFUSED_NORM_PASSES, UNFUSED_NORM_BACKWARD_PASSES = 24.0, 40.0
+"""What two norms written in Python read and write beyond fused ones, in elements of 2 bytes: cast to fp32 (6 bytes),
+square and mean (4), scale (8), cast back (6), weight (4), 28 bytes against 4 each; their backward about twice."""
+UNFUSED_ROTARY_PASSES = 10.0
+"""The same of rotary positions in complex fp32, for each element of query and key."""
+UNFUSED_GATE_PASSES = 2.0
+"""The same of silu and product apart, for each inner element."""
 PERMUTED_PASSES = 6.0
 """Reads and writes of a dispatched token's vector: permute, unpermute and weighted sum, each way."""
 
@@ -173,9 +180,9 @@ def _activation(
 ) -> Passes:
     """Return the passes of the activation function: 2 and 3 times the inner elements, 3 and 5 when gated [s]."""
     cost = elements * software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
-    return Passes(
-        forward=(2.0 + model.gated_mlp) * cost, by_input=(3.0 + 2.0 * model.gated_mlp) * cost, by_weight=_NOTHING
-    )
+    forward = 2.0 + model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
+    backward = 3.0 + 2.0 * model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
+    return Passes(forward=forward * cost, by_input=backward * cost, by_weight=_NOTHING)
 
 
 def _of_products(
@@ -255,13 +262,19 @@ def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, sof
     Passes over the residual stream (elements read or written): norm 2 x 2 and bias-dropout-add 2 x 3.5 forward; norm
     2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Rotary positions read and write query and key once each way.
     """
-    rotary = (1.0 - model.learned_positions) * 2.0 * shares.tokens * (shares.query_width + shares.kv_width)
+    apart = shares.runs_unfused
+    rotary = (
+        (1.0 - model.learned_positions)
+        * (2.0 + UNFUSED_ROTARY_PASSES * apart)
+        * shares.tokens
+        * (shares.query_width + shares.kv_width)
+    )
     stream = shares.plain_tokens * model.hidden
     cost = software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
     gaps = software.kernel_gap_s
     return Passes(
-        forward=(11.0 * stream + rotary) * cost + FORWARD_KERNELS * gaps,
-        by_input=(14.0 * stream + rotary) * cost + BACKWARD_KERNELS * gaps,
+        forward=((11.0 + UNFUSED_NORM_PASSES * apart) * stream + rotary) * cost + FORWARD_KERNELS * gaps,
+        by_input=((14.0 + UNFUSED_NORM_BACKWARD_PASSES * apart) * stream + rotary) * cost + BACKWARD_KERNELS * gaps,
         by_weight=_NOTHING,
     )
 

@@ -15,13 +15,14 @@ from opsk.costmodel.table import (
     PRECISIONS,
     RECOMPUTES,
     SHARDINGS,
+    SOFTWARE,
     STATES,
     BoolColumn,
     FloatColumn,
     IntColumn,
     PlanTable,
 )
-from opsk.workload.plan import Precision, Recompute, Sharding, States
+from opsk.workload.plan import Precision, Recompute, Sharding, Software, States
 
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
@@ -29,6 +30,7 @@ VOCAB_MULTIPLE = 128
 _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
 _FP16 = PRECISIONS.index(Precision.FP16)
 _IS_16BIT = np.array([states in (States.MIXED_16BIT_GRADIENTS, States.PURE_16BIT) for states in STATES])
@@ -67,6 +69,9 @@ class Shares:
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
         As in `Plan`; 0 is even, all layers, and no adapters.
+    runs_unfused
+        1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
+        models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
     trained_share
         Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
     recomputed_share
@@ -107,6 +112,7 @@ class Shares:
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
+    runs_unfused: FloatColumn
     trained_share: FloatColumn
     recomputed_share: FloatColumn
     full_recompute: BoolColumn
@@ -170,6 +176,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         last_stage_layers=plans.last_stage_layers.astype(np.float64),
         recompute_layers=plans.recompute_layers.astype(np.float64),
         lora_rank=plans.lora_rank.astype(np.float64),
+        runs_unfused=((plans.software == _PYTORCH) & ~plans.compiled) * model.gated_mlp * (1.0 - model.norm_bias),
         trained_share=np.where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
         recomputed_share=(plans.recompute == _FULL) * _recomputed(model, plans),
         full_recompute=plans.recompute == _FULL,
