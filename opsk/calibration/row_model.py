@@ -179,7 +179,7 @@ def _rotates(notes: Notes) -> bool:
 
 def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
     """Return the vocabulary that was usual."""
-    if not gated:
+    if not gated or "gpt" in cells.text("model").lower():
         padded = _up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
         return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
     if software.year <= 2023:

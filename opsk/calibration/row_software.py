@@ -41,6 +41,7 @@ _FUSED_CROSS_ENTROPY = ("llm-foundry", "mosaic", "internevo", "internlm")
 """Software whose models take flash_attn.losses.cross_entropy (llmfoundry/models/layers, InternEvo's FlashGPTLMLoss)."""
 _TENSOR_OVERLAP = ("nemo", "megatron-bridge", "mlperf", "dgxc")
 """Software whose published recipes set ``tp_comm_overlap`` (Transformer Engine's user buffers)."""
+_PURE_16BIT = ("torchtune",)
 _YEAR = re.compile(r"\b(20[12]\d)\b", re.ASCII)
 _CONTAINER = re.compile(r"\b(2\d)\.(?:0\d|1[0-2])\b", re.ASCII)
 _RELEASE = re.compile(r"\b(2\d)\.(0\d|1[0-2])\b", re.ASCII)
@@ -126,18 +127,31 @@ def attention_is_fused(cells: Cells, notes: Notes, software: RunSoftware) -> boo
         return False
     if notes.says("flash attention", "flashattention", "flash-attn", "flash_attn"):
         return True
+    if _is_local_mcore(cells.text("model")):
+        why = "a Megatron Core test without Transformer Engine (te) in its name runs the local, unfused attention"
+        return bool(cells.assume("model.flash_attention", False, why))
     why = f"{software.family.value} of {software.year}"
     return bool(cells.assume("model.flash_attention", software.fuses_attention, why))
 
 
+def _is_local_mcore(model: str) -> bool:
+    """Return whether a name is that of a functional test of Megatron Core that does without Transformer Engine."""
+    words = model.lower().split("_")
+    return "mcore" in words and not {"te", "weekly"} & set(words)
+
+
 def states_of(cells: Cells, notes: Notes, software: RunSoftware) -> States:
     """Return in which formats states are kept."""
-    if notes.says("pure bf16", "pure 16", "bf16 weights and optimizer"):
+    if notes.says("pure bf16", "pure 16", "bf16 weights and optimizer", "bf16-true"):
         return States.PURE_16BIT
     if notes.says("fp32 gradient accumulation", "fp32 gradients", "fp32 grad"):
         return States.MIXED
     if cells.text("precision").lower() in ("fp32", "tf32"):
         return States.AUTOCAST
+    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
+    if (word := _named(_PURE_16BIT, origin)) and cells.text("precision").lower() in ("", "bf16"):
+        why = f"{word}'s bf16 keeps weights, gradients and moments in 16 bits"
+        return States(cells.assume("plan.states", States.PURE_16BIT.value, why))
     defaults = {
         Software.PYTORCH: (States.AUTOCAST, "PyTorch keeps weights in fp32 and computes in 16 bits"),
         Software.DEEPSPEED: (States.MIXED_16BIT_GRADIENTS, "DeepSpeed's fp16 and bf16 engines keep 16-bit gradients"),
