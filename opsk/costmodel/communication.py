@@ -168,7 +168,7 @@ def data_parallel(
             group=shares.expert_shard_group,
             all=shares.expert_replicas,
         )
-        total = total + experts.step_s(parameters.experts, model.moe_layers / shares.pp)
+        total = total + model.is_moe * experts.step_s(parameters.experts, model.moe_layers / shares.pp)
     hidden = np.where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
     window = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
     times = volumes.data_parallel_calls(shares)
