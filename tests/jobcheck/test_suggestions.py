@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.costmodel.predict import predict
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.verdict import Verdict, verdict_of
 from opsk.hardware.catalog import cluster
@@ -48,7 +49,7 @@ def hold(suggestion: Suggestion, model: ModelShape, step_s: float) -> None:
 @pytest.mark.parametrize("flags", SCRIPTS.values(), ids=SCRIPTS)
 def test_every_way_out_really_fits_in_the_stated_time(flags: str) -> None:
     model, plan, workload, step_s = asked(flags)
-    out = ways_out(model, plan, CLUSTER, workload=workload, step_s=step_s)
+    out = ways_out(model, plan, CLUSTER, DEFAULT, workload=workload, step_s=step_s)
     assert 2 <= len(out) <= MAX_SUGGESTIONS
     for suggestion in out:
         hold(suggestion, model, step_s)
@@ -60,7 +61,7 @@ def test_every_way_out_really_fits_in_the_stated_time(flags: str) -> None:
 @pytest.mark.parametrize("flags", SCRIPTS.values(), ids=SCRIPTS)
 def test_ways_out_are_of_different_kinds_and_fastest_first(flags: str) -> None:
     model, plan, workload, step_s = asked(flags)
-    out = ways_out(model, plan, CLUSTER, workload=workload, step_s=step_s)
+    out = ways_out(model, plan, CLUSTER, DEFAULT, workload=workload, step_s=step_s)
     kinds = [frozenset(change.axis for change in entry.changes) for entry in out]
     assert len(set(kinds)) == len(kinds)
     assert [entry.step_ratio for entry in out] == sorted(entry.step_ratio for entry in out)
@@ -68,7 +69,7 @@ def test_ways_out_are_of_different_kinds_and_fastest_first(flags: str) -> None:
 
 def test_a_second_change_must_buy_speed() -> None:
     model, plan, workload, step_s = asked(SCRIPTS["a little too large"])
-    out = ways_out(model, plan, CLUSTER, workload=workload, step_s=step_s)
+    out = ways_out(model, plan, CLUSTER, DEFAULT, workload=workload, step_s=step_s)
     for one in out:
         axes = {change.axis for change in one.changes}
         for other in out:
@@ -78,11 +79,11 @@ def test_a_second_change_must_buy_speed() -> None:
 
 def test_the_best_plan_really_fits_and_nothing_is_faster_among_the_ways_out() -> None:
     model, plan, workload, step_s = asked(SCRIPTS["a little too large"])
-    best = best_plan(model, plan, CLUSTER, workload=workload, step_s=step_s)
+    best = best_plan(model, plan, CLUSTER, DEFAULT, workload=workload, step_s=step_s)
     assert best is not None
     assert best.considered > 100
     hold(best.suggestion, model, step_s)
-    out = ways_out(model, plan, CLUSTER, workload=workload, step_s=step_s)
+    out = ways_out(model, plan, CLUSTER, DEFAULT, workload=workload, step_s=step_s)
     assert all(best.suggestion.step_s <= entry.step_s * (1 + 1e-9) for entry in out)
 
 
@@ -93,5 +94,5 @@ def test_where_nothing_fits_nothing_is_suggested() -> None:
     assert completion.model is not None
     assert completion.plan is not None
     more = {"workload": workload, "step_s": 1.0}
-    assert ways_out(completion.model, completion.plan, CLUSTER, **more) == ()  # type: ignore[arg-type]
-    assert best_plan(completion.model, completion.plan, CLUSTER, **more) is None  # type: ignore[arg-type]
+    assert ways_out(completion.model, completion.plan, CLUSTER, DEFAULT, **more) == ()  # type: ignore[arg-type]
+    assert best_plan(completion.model, completion.plan, CLUSTER, DEFAULT, **more) is None  # type: ignore[arg-type]

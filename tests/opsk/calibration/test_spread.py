@@ -1,6 +1,8 @@
-"""Do the fitted ranges hold nine of ten runs, and widen with what was assumed?"""
+"""Do the fitted ranges hold the share of runs that they should, and widen with what was assumed?"""
 
 from __future__ import annotations
+
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -25,11 +27,15 @@ def test_the_ranges_hold_the_share_of_each_kind_that_they_should(runs: list[tupl
         assert held >= COVERAGE - 1 / kind.sum()  # a quantile between two runs may leave out the upper one
 
 
+COVERED_OF_NORMAL = NormalDist().inv_cdf((1 + COVERAGE) / 2)
+"""Half of the interval, in standard deviations, that holds that share of a normal distribution."""
+
+
 def test_normal_errors_give_their_own_standard_deviation() -> None:
     errors = np.random.default_rng(3).normal(0.0, 0.1, 20000)
     found = fitted_spread(errors, np.zeros(20000, dtype=np.int64))
-    # of a normal distribution 87.5 % lie within 1.534 sigma; of 20,000 draws that quantile is known to about 1 %
-    assert found.stated_log_sigma == pytest.approx(0.1 * 1.534 / COVERED_SIGMAS, rel=0.03)
+    # of 20,000 draws that quantile is known to about 1 %
+    assert found.stated_log_sigma == pytest.approx(0.1 * COVERED_OF_NORMAL / COVERED_SIGMAS, rel=0.03)
 
 
 def test_errors_that_grow_with_assumed_inputs_are_told_from_those_that_do_not() -> None:
@@ -37,7 +43,7 @@ def test_errors_that_grow_with_assumed_inputs_are_told_from_those_that_do_not() 
     assumed = generator.integers(0, 6, 20000)
     errors = generator.normal(0.0, widened_log_sigma(0.05, 0.2, assumed))
     found = fitted_spread(errors, assumed)
-    narrower = 1.534 / COVERED_SIGMAS  # as above
+    narrower = COVERED_OF_NORMAL / COVERED_SIGMAS  # as above
     assert found.stated_log_sigma == pytest.approx(0.05 * narrower, rel=0.06)
     assert found.assumed_log_sigma == pytest.approx(0.2 * narrower, rel=0.06)
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from opsk.costmodel.efficiency import Spread
 from opsk.costmodel.memory.chance import fit_probability, range_of
-from opsk.costmodel.verdict import Verdict, verdict_of
+from opsk.costmodel.verdict import FITS_FROM, OOM_UP_TO, Verdict, verdict_of
 
 SPREAD = Spread(memory_log_sigma=0.06, memory_fit_log_sigma=0.08)
 """Together 0.1."""
@@ -46,10 +46,10 @@ def test_a_range_widens_with_the_spread():
     ("chance", "verdict"),
     [
         (1.0, Verdict.FITS),
-        (0.9, Verdict.FITS),
-        (0.899, Verdict.TIGHT),
-        (0.101, Verdict.TIGHT),
-        (0.1, Verdict.OOM),
+        (FITS_FROM, Verdict.FITS),
+        (FITS_FROM - 0.001, Verdict.TIGHT),
+        (OOM_UP_TO + 0.001, Verdict.TIGHT),
+        (OOM_UP_TO, Verdict.OOM),
         (0.0, Verdict.OOM),
         (math.nan, Verdict.UNKNOWN),
     ],
