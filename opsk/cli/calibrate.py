@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import click
@@ -79,12 +79,14 @@ def calibrate(
     """
     if output is not None and not output.parent.is_dir():
         raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
+    runs = read_runs(runs_file).runs
+    weights = _references(references, {run.source for run in runs})
     found = find_parameters(
-        read_runs(runs_file).runs,
+        runs,
         FitSettings(
             source_exponent=source_exponent,
             most_assumed=most_assumed,
-            reference_sources=dict(_reference(text) for text in references),
+            reference_sources=weights,
         ),
         processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
         leave_out=leave_out,
@@ -100,6 +102,18 @@ def calibrate(
     return ExitStatus.ANSWER
 
 
+def _references(texts: Sequence[str], sources: Set[str]) -> dict[str, float]:
+    """Return the weight of every source that --reference names, all of them among the ``sources`` of the table."""
+    weights = dict(_reference(text) for text in texts)
+    missing = sorted(weights.keys() - sources)
+    if missing:
+        raise InputError(
+            harmless(f"--reference {', '.join(missing)}: no run of the table is of this source"),
+            hint=harmless(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
+        )
+    return weights
+
+
 def _reference(text: str) -> tuple[str, float]:
     """Return source and weight of ``SOURCE=WEIGHT``."""
     source, _, weight = text.partition("=")
@@ -108,7 +122,9 @@ def _reference(text: str) -> tuple[str, float]:
     except ValueError:
         found = math.nan
     if not source or not 0 < found < math.inf:
-        raise InputError(harmless(f"--reference {text}: must be SOURCE=WEIGHT"), hint="as in --reference kor=15")
+        raise InputError(
+            harmless(f"--reference {text}: must be SOURCE=WEIGHT, a number above 0"), hint="as in --reference kor=15"
+        )
     return source, found
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from opsk.calibration.priors import PRIORS
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.main import opsk
 from opsk.costmodel.efficiency import GpuEfficiency, LinkEfficiency, SoftwareEfficiency
@@ -48,8 +50,19 @@ def test_every_parameter_says_what_it_is_and_where_it_came_from(document: dict[s
         assert known.keys() >= {"value", "prior", "standard_error", "unit", "what"}, name
         assert known["what"], name
         assert known["standard_error"] >= 0
-    count = 2 * len(fields(GpuEfficiency)) + 2 * len(fields(SoftwareEfficiency)) + len(fields(LinkEfficiency))
-    assert len(document["parameters"]) == count  # one chip generation and one family, each beside the shared value
+    # the chip generation and the family of the runs beside the shared values, and generations with priors of their own
+    chips = {"other", "ampere"} | {name.split(".")[1] for name in PRIORS if re.fullmatch(r"gpu\.[^.]+\.[^.]+", name)}
+    assert document["parameters"].keys() == {
+        *(f"gpu.{chip}.{item.name}" for chip in chips for item in fields(GpuEfficiency)),
+        *(f"software.{family}.{item.name}" for family in ("other", "megatron") for item in fields(SoftwareEfficiency)),
+        *(f"links.{item.name}" for item in fields(LinkEfficiency)),
+    }
+
+
+def test_a_chip_without_runs_keeps_its_own_prior(document: dict[str, dict]) -> None:
+    known = document["parameters"]["gpu.hopper.matmul_fraction"]
+    assert known["value"] == pytest.approx(PRIORS["gpu.hopper.matmul_fraction"].centre)
+    assert known["value"] == pytest.approx(known["prior"])
 
 
 def test_errors_are_told_for_every_source_in_sample_and_left_out(document: dict[str, dict]) -> None:
@@ -95,6 +108,32 @@ def test_a_site_may_name_its_file(runs_file: Path, tmp_path: Path, monkeypatch: 
     assert load_efficiency(None).links.nic_fraction == 0.5
     monkeypatch.delenv("OPSK_CONFIG")
     assert load_efficiency(None) == DEFAULT
+
+
+def test_a_reference_source_draws_the_fit_to_its_own_runs(runs_file: Path) -> None:
+    biases = {}
+    for reference in ("north", "south"):
+        result = run(runs_file, "--no-cross-validation", "--json", "--reference", f"{reference}=50")
+        biases[reference] = json.loads(result.stdout)["fit"]["by_source"][reference]["bias"]
+    assert biases == {"north": pytest.approx(0, abs=0.02), "south": pytest.approx(0, abs=0.02)}
+    # south is a tenth slower throughout: both cannot be met at once, so each was drawn to its own
+    plain = json.loads(run(runs_file, "--no-cross-validation", "--json").stdout)["fit"]["by_source"]
+    assert all(abs(biases[name]) < abs(plain[name]["bias"]) for name in biases)
+
+
+@pytest.mark.parametrize("text", ["north", "north=", "north=x", "north=0", "north=-1", "north=nan", "north=inf", "=3"])
+def test_a_bad_reference_is_named_before_the_work(runs_file: Path, text: str) -> None:
+    result = run(runs_file, "--reference", text)
+    assert isinstance(result.exception, InputError)
+    assert f"--reference {text}: must be SOURCE=WEIGHT" in str(result.exception)
+    assert not result.stderr  # no progress: nothing was fitted
+
+
+def test_a_reference_that_is_no_source_of_the_table_is_named(runs_file: Path) -> None:
+    result = run(runs_file, "--reference", "north=2", "--reference", "nroth=2")
+    assert isinstance(result.exception, InputError)
+    assert "--reference nroth" in str(result.exception)
+    assert "north, south" in result.exception.hint
 
 
 def test_one_source_alone_is_fitted_without_leaving_anything_out(tmp_path: Path) -> None:
