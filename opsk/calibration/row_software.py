@@ -25,6 +25,7 @@ _FAMILIES: tuple[tuple[Software, int, tuple[str, ...]], ...] = (
     (Software.DEEPSPEED, 2021, ("deepspeed", "gpt-neox", "neox", "bloom", "bigscience", "turing nlg", "mt-nlg")),
     (Software.DEEPSPEED, 2023, ("internevo", "internlm", "colossal")),
     (Software.MEGATRON_CORE, 2024, ("megatron-bridge", "megatron-swift", "primus", "dgxc", "pai-megatron")),
+    (Software.MEGATRON, 2022, ("nemo-framework-launcher", "nemo framework launcher", "nemo-megatron", "nemo megatron")),
     (Software.MEGATRON_CORE, 2023, ("megatron-core", "mcore", "nemo", "transformer engine", "mlperf")),
     (Software.PYTORCH, 2023, ("llm-foundry", "mosaic", "torchtitan", "torchtune", "litgpt", "lightning", "tinyllama")),
     (
@@ -71,8 +72,9 @@ def software_of(cells: Cells, notes: Notes, gpu: GpuSpec) -> RunSoftware:
     origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
     first_clause = notes.text.partition(";")[0]
     family, why = _family(first_clause, origin, notes.text)
-    since = (year for _, year, words in _FAMILIES if _named(words, f"{first_clause} {origin}"))
-    year = max(_year(origin, gpu), *since, LLAMA_SINCE if cells.text("arch").lower() in ("llama", "moe") else 0)
+    named = f"{first_clause} {origin}"
+    since = next((year for _, year, words in _FAMILIES if _named(words, named)), 0)
+    year = max(_year(origin, gpu), since, LLAMA_SINCE if cells.text("arch").lower() in ("llama", "moe") else 0)
     sharding = cells.text("sharding").lower()
     if family is None:
         splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1
