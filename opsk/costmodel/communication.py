@@ -21,14 +21,16 @@ from opsk.costmodel.collectives.hierarchical import (
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import SOFTWARE, FloatColumn
-from opsk.workload.plan import Software
+from opsk.costmodel.table import OFFLOADS, SOFTWARE, FloatColumn, PlanTable
+from opsk.workload.plan import Offload, Software
 
 _DEEPSPEED = SOFTWARE.index(Software.DEEPSPEED)
+_WEIGHTS_ON_HOST = OFFLOADS.index(Offload.OPTIMIZER_AND_WEIGHTS)
 LAYER_TENSORS = 12.0
 """Parameter tensors of a GPT layer: DeepSpeed's ZeRO-3 gathers and reduces each by itself, FSDP a layer at a time."""
 GATHERS = 3.0
@@ -138,8 +140,10 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
 
 def data_parallel(
     model: ShapeColumns,
+    plans: PlanTable,
     shares: Shares,
     parameters: ParameterCount,
+    trained: Trained,
     machine: Machine,
     software: SoftwareColumns,
     compute_s: FloatColumn,
@@ -149,7 +153,9 @@ def data_parallel(
 
     Gradients are all-reduced once a step (reduce-scattered and weights gathered when the optimizer is sharded, the same
     volume in a ring); with ZeRO-3 weights are gathered twice and gradients reduce-scattered for every micro-batch.
-    Where states are sharded over part of the replicas only (HSDP), gradients are all-reduced over the rest too.
+    Where states are sharded over part of the replicas only (HSDP), gradients are all-reduced over the rest too. What is
+    frozen has no gradients, but ZeRO-3 gathers it. Weights in host memory come over PCIe before they are gathered, each
+    rank's share over its own link (ZeRO-Infinity, arXiv 2104.07857, section 6.1).
 
     Parameters
     ----------
@@ -159,7 +165,7 @@ def data_parallel(
     replicated = _Replicas(
         machine=machine, shares=shares, stride=shares.tp, group=shares.shard_group, all=shares.replicas
     )
-    total = replicated.step_s(parameters.dense, model.layers / shares.pp)
+    total = replicated.step_s(parameters.dense, trained.dense, model.layers / shares.pp)
     if model.has_experts:
         experts = _Replicas(
             machine=machine,
@@ -168,11 +174,19 @@ def data_parallel(
             group=shares.expert_shard_group,
             all=shares.expert_replicas,
         )
-        total = total + model.is_moe * experts.step_s(parameters.experts, model.moe_layers / shares.pp)
+        total = total + model.is_moe * experts.step_s(parameters.experts, trained.experts, model.moe_layers / shares.pp)
+    if np.any(plans.offload == _WEIGHTS_ON_HOST):
+        total = total + (plans.offload == _WEIGHTS_ON_HOST) * _from_host_s(shares, parameters, machine)
     hidden = np.where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
     window = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
     times = volumes.data_parallel_calls(shares)
     return _hidden(total * times, window * times)
+
+
+def _from_host_s(shares: Shares, parameters: ParameterCount, machine: Machine) -> FloatColumn:
+    """Return the time to copy a rank's share of the weights up, for forward and for backward of one micro-batch [s]."""
+    held = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
+    return 2.0 * held * shares.activation_bytes / host_link_bytes_per_s(machine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,28 +199,31 @@ class _Replicas:
     group: FloatColumn
     all: FloatColumn
 
-    def step_s(self, parameters: FloatColumn, layers: FloatColumn) -> FloatColumn:
-        """Return the time to bring ``parameters`` of ``layers`` layers together, once, or for one micro-batch [s]."""
+    def step_s(self, parameters: FloatColumn, trained: FloatColumn, layers: FloatColumn) -> FloatColumn:
+        """Return the time to bring ``parameters`` of ``layers`` layers together, once, or for one micro-batch [s].
+
+        Those that are ``trained`` have gradients, and change.
+        """
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all)
         reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
         if not np.any(shares.shards_weights) and np.all(self.group == self.all):
             if np.all(shares.shards_optimizer):
-                return all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
-            apart = all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
-            return np.where(shares.shards_optimizer, apart, all_reduce_s(machine, whole, parameters * reduced, 1.0))
+                return all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
+            apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
+            return np.where(shares.shards_optimizer, apart, all_reduce_s(machine, whole, trained * reduced, 1.0))
         sharded = group_of(machine, stride=self.stride, size=self.group)
         is_partial = self.group < self.all
         tensors = np.where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
         gathered = all_gather_s(
-            machine, sharded, parameters * (2.0 * weight_bytes + reduced), GATHERS * tensors * layers
+            machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
         rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group)
-        again = all_reduce_s(machine, rest, parameters * reduced / self.group, layers) * is_partial
-        apart = all_gather_s(machine, whole, parameters * (reduced + weight_bytes), 2.0)
-        whole_s = all_reduce_s(machine, whole, parameters * reduced, 1.0)
+        again = all_reduce_s(machine, rest, trained * reduced / self.group, layers) * is_partial
+        apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
+        whole_s = all_reduce_s(machine, whole, trained * reduced, 1.0)
         kept = np.where(shares.shards_optimizer & ~is_partial, apart, whole_s)
-        own = all_gather_s(machine, sharded, parameters * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
+        own = all_gather_s(machine, sharded, trained * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
         return np.where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
 
 

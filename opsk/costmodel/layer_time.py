@@ -280,11 +280,16 @@ def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, sof
 
 
 def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
-    """Return the time of final norm, head and loss, forward and backward, for one micro-batch [s]."""
+    """Return the time of final norm, head and loss, forward and backward, for one micro-batch [s].
+
+    Three products: forward, gradient by input, and by weight as far as the head is trained.
+    """
     tokens, size, hidden = shares.tokens, machine.matmul_size, model.hidden
-    weights = shares.vocab * hidden
-    arithmetic = 6.0 / machine.plain_flop_per_s * ((tokens + size) * weights + size * tokens * (hidden + shares.vocab))
+    weights, trained = shares.vocab * hidden, shares.trained_share
+    products = (tokens + size) * weights + size * tokens * (hidden + shares.vocab)
+    arithmetic = (4.0 + 2.0 * trained) / machine.plain_flop_per_s * products
     logits = tokens * shares.vocab
-    moved = 3.0 * (logits + weights + tokens * hidden) * shares.activation_bytes + weights * GRADIENT_UPDATE_BYTES
+    moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
+    moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
     loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
     return np.hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s

@@ -96,7 +96,7 @@ class PreparedRows:
         machine = machines_of(self.clusters, self.plans.precision, efficiency)
         software = efficiency.for_software(self.plans)
         with np.errstate(over="ignore", under="ignore"):
-            return step_seconds(self.model, shares, stages, parameters, machine, software)
+            return step_seconds(self.model, self.plans, shares, stages, parameters, machine, software)
 
 
 def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:
@@ -107,7 +107,7 @@ def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency
         stages = stages_of(model, shares)
         parameters = count_parameters(model, shares, stages)
         memory = peak_memory(model, plans, shares, stages, parameters, machine.capacity_bytes, efficiency)
-        time = step_time(model, shares, stages, parameters, machine, software, efficiency.spread)
+        time = step_time(model, plans, shares, stages, parameters, machine, software, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
 

@@ -142,7 +142,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     shard_group = np.where(plans.shard_gpus > 0, np.minimum(plans.shard_gpus, replicas), replicas)
     kv_heads = np.where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
-    expert_tokens = tokens * model.top_k * etp / tp * _load(model)
+    expert_tokens = tokens * model.top_k * etp / tp * expert_load(model)
     return Shares(
         tp=tp,
         pp=plans.pp.astype(np.float64),
@@ -193,7 +193,7 @@ def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
     return np.where(plans.recompute_layers > 0, np.minimum(asked, 1.0), 1.0)
 
 
-def _load(model: ShapeColumns) -> FloatColumn:
+def expert_load(model: ShapeColumns) -> FloatColumn:
     """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
     return np.where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
 

@@ -11,26 +11,29 @@ from opsk.costmodel.efficiency import SoftwareColumns, Spread
 from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
+from opsk.costmodel.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages, bubble_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import SOFTWARE, FloatColumn, Range, TimeTable
+from opsk.costmodel.table import OFFLOADS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
 from opsk.units import TERA
-from opsk.workload.plan import Software
+from opsk.workload.plan import Offload, Software
 
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
+_ACTIVATIONS = OFFLOADS.index(Offload.ACTIVATIONS)
 
-OPTIMIZER_BYTES_PER_PARAMETER = 42.0
-"""Adam: gradient norm 4, unscale 8, gradient 4, master weight, momentum and variance read and written 24, weight 2."""
 SELECTED_OPERATIONS = 0.5
 """Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
 CONFIDENCE_SIGMAS = 1.645
 """A range holds 90 % of a normal distribution."""
+_NOTHING = np.zeros(())
 
 
 def step_time(
     model: ShapeColumns,
+    plans: PlanTable,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
@@ -39,7 +42,7 @@ def step_time(
     spread: Spread,
 ) -> TimeTable:
     """Return the time of one step and its rates."""
-    components, traffic = _components(model, shares, stages, parameters, machine, software)
+    components, traffic = _components(model, plans, shares, stages, parameters, machine, software)
     expected = np.sum(list(components.values()), axis=0)
     factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
     step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
@@ -60,6 +63,7 @@ def step_time(
 
 def step_seconds(
     model: ShapeColumns,
+    plans: PlanTable,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
@@ -67,7 +71,7 @@ def step_seconds(
     software: SoftwareColumns,
 ) -> FloatColumn:
     """Return the expected time of one step, without its rates and parts [s]."""
-    components, _ = _components(model, shares, stages, parameters, machine, software)
+    components, _ = _components(model, plans, shares, stages, parameters, machine, software)
     found: FloatColumn = np.sum(list(components.values()), axis=0)
     return found
 
@@ -79,6 +83,7 @@ def _rate(work: FloatColumn, step_s: Range) -> Range:
 
 def _components(
     model: ShapeColumns,
+    plans: PlanTable,
     shares: Shares,
     stages: Stages,
     parameters: ParameterCount,
@@ -93,7 +98,7 @@ def _components(
     layer = layer_communication(model, shares, times, machine, software)
     work = _stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
-    again_s = _recomputed(shares, times)
+    again_s = _recomputed(shares, times) + _waiting_for_host(model, plans, shares, times, machine)
     stage_s = work + stages.layers * (exposed_s + again_s)
     slowest = np.argmax(stage_s, axis=0)
     rows = np.arange(slowest.shape[0])
@@ -101,8 +106,9 @@ def _components(
     count = shares.micro_batches
     per_layer = count * layers
     messages = pipeline(model, shares, machine, software)
+    trained = trained_parameters(shares, parameters)
     synchronised = data_parallel(
-        model, shares, parameters, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
+        model, plans, shares, parameters, trained, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
     )
     tied_s = tied_embedding_s(model, shares, machine)
     components = {
@@ -114,7 +120,7 @@ def _components(
         "pp": count * messages.exposed,
         "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
         "dp": synchronised.exposed.max(axis=0) + tied_s,
-        "optimizer": _optimizer(shares, parameters, machine),
+        "optimizer": optimizer_s(plans, shares, trained, machine),
         "overhead": software.step_overhead_s,
     }
     components["straggler"] = _straggling(shares, machine, software) * np.sum(list(components.values()), axis=0)
@@ -148,6 +154,26 @@ def _recomputed(shares: Shares, times: LayerTime) -> FloatColumn:
     return shares.recomputed_share * forward + shares.selective_recompute * selective
 
 
+def _waiting_for_host(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, times: LayerTime, machine: Machine
+) -> FloatColumn:
+    """Return how long the average layer waits for activations that are kept in host memory, each micro-batch [s].
+
+    What it keeps goes out over PCIe beside its forward and comes back beside its backward; what does not fit there
+    shows. Left out: GPUs that share a PCIe switch.
+    """
+    is_offloaded = plans.offload == _ACTIVATIONS
+    if not np.any(is_offloaded):
+        return _NOTHING
+    layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
+    plain, sparse = (kept_layer_bytes(model, plans, shares, layer, each) for each in (layer.plain, layer.sparse))
+    copied_s = ((1.0 - moe) * plain + moe * sparse) / host_link_bytes_per_s(machine)
+    forward = times.average.forward * plans.overlap
+    backward = (times.average.total - times.average.forward) * plans.overlap
+    waiting = np.maximum(copied_s - forward, 0.0) + np.maximum(copied_s - backward, 0.0)
+    return np.where(is_offloaded, waiting, 0.0)
+
+
 def _bubble(
     model: ShapeColumns, shares: Shares, times: LayerTime, besides_s: FloatColumn, message_s: FloatColumn
 ) -> FloatColumn:
@@ -175,11 +201,3 @@ def _straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> 
     The maximum of n like times grows with the logarithm of n where their tails are exponential.
     """
     return software.straggler_fraction * np.log2(np.maximum(shares.gpus / machine.node_gpus, 1.0))
-
-
-def _optimizer(shares: Shares, parameters: ParameterCount, machine: Machine) -> FloatColumn:
-    """Return the time of the optimizer on the stage with most parameters, bound by memory [s]."""
-    dense = parameters.dense / np.where(shares.shards_optimizer, shares.shard_group, 1.0)
-    experts = parameters.experts / np.where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
-    largest: FloatColumn = (dense + experts).max(axis=0)
-    return largest * OPTIMIZER_BYTES_PER_PARAMETER / machine.hbm_bytes_per_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.shares import Shares, expert_load
 from opsk.costmodel.table import FloatColumn
 
 
@@ -44,8 +44,11 @@ def context_parallel_bytes(shares: Shares) -> FloatColumn:
 
 
 def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
-    """Return what each rank sends in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine."""
-    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes
+    """Return what the busiest rank moves in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine.
+
+    That is its capacity, padded, where tokens are dropped; else the mean times the imbalance.
+    """
+    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes * expert_load(model)
 
 
 def pipeline_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
