@@ -32,6 +32,12 @@ NVLS_FRACTION = 0.85
 """What NVLink SHARP reaches of the rings' bandwidth on Hopper (nvlsEfficiency in the same file)."""
 
 
+CHAINED_GPUS = 8.0
+"""GPUs of an HB domain that rings and chains walk one by one: those of a node as they are built."""
+LEVEL_HOPS = 7.0 / 3.0
+"""Hops of each doubling beyond that, so that 8 GPUs have 7 either way; no measured number."""
+
+
 class Forwarding(StrEnum):
     """How an all-to-all reaches ranks on other rails: over the spines, over NVLink first, or that one phase later."""
 
@@ -76,17 +82,31 @@ def group_of(machine: Machine, *, stride: FloatColumn | float, size: FloatColumn
     return Group(inside=size / across, across=across)
 
 
+def hops_inside(ranks: FloatColumn) -> FloatColumn:
+    """Return the steps of latency that a small array takes through so many ranks of one domain, one way.
+
+    One for each further rank up to 8. Domains of 72 to 256 GPUs are not walked in a row when arrays are small: NVLink
+    switches reduce and multicast (NVLS), and NCCL has trees and PAT; there the steps grow with the logarithm.
+    """
+    hops: FloatColumn = ranks - 1.0
+    if not (ranks > CHAINED_GPUS).any():
+        return hops
+    found: FloatColumn = np.minimum(hops, LEVEL_HOPS * np.log2(ranks))
+    return found
+
+
 def ring_pace(machine: Machine, group: Group) -> Pace:
     """Return the pace of one turn of the ring: an all-gather or a reduce-scatter; an all-reduce is two.
 
     With x ranks in each of y domains, n = x y: s_per_byte = max((n - 1)/(n x C_nic) if y > 1, (n - y)/(n C_hb)), and
-    n - y steps inside, y - 1 between domains. NCCL's tuner counts the same steps.
+    n - y steps inside (fewer in domains beyond 8 GPUs, see `hops_inside`), y - 1 between domains. NCCL's tuner counts
+    the same steps.
     """
     n, y = group.size, group.across
     steps_across, steps_inside = y - 1, n - y
     leaves = np.minimum(steps_across, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
     return Pace(
-        latency_s=steps_inside * machine.hb_hop_s + steps_across * machine.nic_hop_s,
+        latency_s=y * hops_inside(group.inside) * machine.hb_hop_s + steps_across * machine.nic_hop_s,
         s_per_byte=np.maximum(leaves, steps_inside / machine.hb_bytes_per_s) / n,
     )
 
@@ -102,7 +122,7 @@ def tree_pace(machine: Machine, group: Group) -> Pace:
     chain = np.minimum(x - 1, 2.0) / machine.hb_bytes_per_s
     trees = np.minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)
     return Pace(
-        latency_s=2.0 * ((x - 1) * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
+        latency_s=2.0 * (hops_inside(x) * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
         s_per_byte=np.maximum(chain, trees) / TREE_FRACTION,
     )
 
@@ -116,7 +136,7 @@ def sharp_pace(machine: Machine, group: Group) -> Pace:
     x, leaves = group.inside, np.minimum(group.across - 1, 1.0)
     inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
     return Pace(
-        latency_s=2.0 * (x - 1) * machine.hb_hop_s + leaves * machine.nic_hop_s,
+        latency_s=2.0 * hops_inside(x) * machine.hb_hop_s + leaves * machine.nic_hop_s,
         s_per_byte=np.maximum(inside, leaves / (x * machine.nic_bytes_per_s)),
     )
 
