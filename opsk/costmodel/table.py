@@ -202,7 +202,8 @@ class TimeTable:
 
     ``components`` [s] keys: ``compute``, ``recompute``, ``tp``, ``cp``, ``ep``, ``pp``, ``bubble``, ``dp``,
     ``optimizer``, ``overhead``, ``straggler``; they add up to ``step_s.expected``, communication counted only where
-    nothing hides it; ``communication`` [s] has all of it, keys ``tp``, ``cp``, ``ep``, ``pp``, ``dp``.
+    nothing hides it; ``recompute`` includes waiting for offloaded activations, ``optimizer`` the copies of offloaded
+    states; ``communication`` [s] has all of it, keys ``tp``, ``cp``, ``ep``, ``pp``, ``dp``.
     ``mfu`` and ``hfu`` are ratios of the dense peak; ``flop`` are the model FLOP of one step.
     """
 
