@@ -1,7 +1,8 @@
 """How fast is the cost model? ``python -m benchmarks.costmodel_rows``: one plan, and rows a second of large tables.
 
-Targets: one warm plan in at most 1.5 ms, at least 100,000 rows a second on one core. CPU time is reported: it does not
-depend on what else the machine does.
+Aims: one warm plan in at most 1 ms, at least 200,000 rows a second of a table of 100,000 on one core. CPU time is
+reported: it does not depend on what else the machine does. For comparison, from measurements on another machine:
+Calculon takes 38 ms for one plan and about 60 plans a CPU second in its search.
 """
 
 from __future__ import annotations

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from opsk.calibration.runs import parse_runs, read_runs
 from tests.fakes.tables_of_runs import row, table
 
-CALIBRATION = {
-    "cross_validation": {
-        "stated": {"runs": 7, "median": 0.091, "p90": 0.28, "bias": -0.01},
-        "by_source": {"other": {"runs": 7, "median": 0.091, "p90": 0.28, "bias": -0.01}},
-    }
+FIGURES = {"runs": 7, "median": 0.091, "p90": 0.28, "bias": -0.01}
+CALIBRATION: dict[str, Any] = {
+    "cross_validation": {"stated": FIGURES, "by_source": {"kor": FIGURES, "other": FIGURES}},
+    "fit": {"stated": {**FIGURES, "median": 0.044}, "by_source": {"kor": {**FIGURES, "median": 0.013}}},
+    "spread": {"coverage": {"time_left_out": 0.78}},
+    "parameters": {
+        "gpu.ampere.matmul_fraction": {
+            **{"prior": 0.8, "value": 0.81, "standard_error": 0.02, "unit": "ratio"},
+            **{"identified": True, "runs": 300},
+        },
+        "gpu.ada.matmul_fraction": {
+            **{"prior": 0.7, "value": 0.7, "standard_error": 0.06, "unit": "ratio"},
+            **{"identified": False, "runs": 0},
+        },
+    },
 }
 
 
@@ -26,27 +38,79 @@ def accuracy(root: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_page_tells_targets_errors_and_why_the_worst_miss(accuracy: ModuleType) -> None:
-    runs = parse_runs(table(row(id="a-1", iter_time_s="1.4", peak_mem_gb="40"), row(id="b-1", iter_time_s="9")))
-    page = accuracy.page(runs, CALIBRATION, {"b-1": "another machine"})
+@pytest.fixture(scope="module")
+def texts(accuracy: ModuleType) -> Any:
+    """The texts of the page."""
+    return accuracy.read_texts(accuracy.TEXTS)
+
+
+@pytest.fixture
+def two_runs() -> Any:
+    """A row that stands alone, and one of the source that is the field's yardstick."""
+    return parse_runs(table(row(id="kor-1", iter_time_s="1.4", peak_mem_gb="40"), row(id="b-1", iter_time_s="9")))
+
+
+def test_the_page_tells_what_was_reached_and_what_leaving_sources_out_gives(
+    accuracy: ModuleType, texts: Any, two_runs: Any
+) -> None:
+    page = accuracy.page(two_runs, CALIBRATION, None, texts)
     assert "2 of 2 rows predicted" in page
-    assert "median 9.1%, P90 28.0% (7 rows)" in page
-    assert "| other | 7 | 9.1% | 28.0% | -1.0% |" in page
-    assert "another machine" in page
+    assert "| median 9.1%, P90 28.0% (7 rows) | yes |" in page
+    assert "| other | 7 | 9.1% | 28.0% | -1.0% | – |" in page
+    assert "ranges hold 78% of these" in page
 
 
-def test_the_page_holds_without_a_calibration_and_without_measurements(accuracy: ModuleType) -> None:
-    page = accuracy.page(parse_runs(table(row())), None, {})
+def test_a_missed_target_is_called_missed(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
+    stated = {**FIGURES, "median": 0.101}
+    missed = {**CALIBRATION, "cross_validation": {**CALIBRATION["cross_validation"], "stated": stated}}
+    assert "| median 10.1%, P90 28.0% (7 rows) | **no** |" in accuracy.page(two_runs, missed, None, texts)
+
+
+def test_what_weighing_one_source_does_stands_beside_not_doing_it(
+    accuracy: ModuleType, texts: Any, two_runs: Any
+) -> None:
+    plain = {**CALIBRATION, "fit": {**CALIBRATION["fit"], "by_source": {"kor": {**FIGURES, "median": 0.108}}}}
+    page = accuracy.page(two_runs, CALIBRATION, plain, texts)
+    assert "| weighed 15 times (shipped) | 1.3% | 9.1% | 4.4% | 9.1%, P90 28.0% |" in page
+    assert "| weighed as every source | 10.8% | 9.1% | 4.4% | 9.1%, P90 28.0% |" in page
+
+
+def test_only_parameters_that_the_runs_moved_are_listed_as_fitted(
+    accuracy: ModuleType, texts: Any, two_runs: Any
+) -> None:
+    page = accuracy.page(two_runs, CALIBRATION, None, texts)
+    assert "| `gpu.ampere.matmul_fraction` | 0.8 | 0.81 | 0.02 | ratio | 300 |" in page
+    assert "gpu.ada.matmul_fraction" not in page
+
+
+def test_rows_that_miss_for_one_reason_stand_together_and_others_are_not_explained(accuracy: ModuleType) -> None:
+    known = [(frozenset({"a-1", "a-3", "a-9"}), "another release")]
+    assert list(accuracy.reasons(["a-1", "a-2", "a-3"], known)) == [
+        "- **a-1, a-3**: another release\n",
+        "- **a-2**: not looked into.\n",
+    ]
+
+
+def test_the_page_holds_without_a_calibration_and_without_measurements(accuracy: ModuleType, texts: Any) -> None:
+    page = accuracy.page(parse_runs(table(row())), None, None, texts)
     assert "1 of 1 rows predicted" in page
-    assert "Sources left out" not in page
+    assert "Sources left out\n" not in page
 
 
 @pytest.mark.shared
-def test_the_page_names_no_place_on_a_machine(accuracy: ModuleType, shared: Path) -> None:
-    page = accuracy.page(read_runs(shared / "data" / "measured-runs.csv"), None, {})
+def test_the_page_names_no_place_on_a_machine(accuracy: ModuleType, texts: Any, shared: Path) -> None:
+    page = accuracy.page(read_runs(shared / "data" / "measured-runs.csv"), None, None, texts)
     assert str(shared) not in page
     assert str(shared.parent) not in page
+
+
+@pytest.mark.shared
+def test_every_reason_is_about_a_row_of_the_table(texts: Any, shared: Path) -> None:
+    known = {run.id for run in read_runs(shared / "data" / "measured-runs.csv").runs}
+    told = {name for reasons in texts.why.values() for rows, _ in reasons for name in rows}
+    assert told <= known

@@ -1,47 +1,110 @@
-"""Published step times against predictions, with the one shipped set of efficiencies."""
+"""How far are the shipped predictions from published runs?
+
+The runs are those that the efficiencies were fitted to: the bounds are what the model was asked to reach on them, not
+what a new run's error will be (docs/accuracy.md has both).
+"""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import TimedRow, markdown, timed_rows
+from opsk.calibration.runs import read_runs
+from opsk.calibration.scoring import ErrorSummary, error_summary
+from opsk.calibration.validation import Validation, validate_runs
+from opsk.costmodel.verdict import Verdict
 
 pytestmark = pytest.mark.shared
 
 
 @pytest.fixture(scope="module")
-def rows(shared: Path) -> list[TimedRow]:
-    """Rows whose time can be compared."""
-    return timed_rows(shared / "data" / "measured-runs.csv")
+def validation(shared: Path) -> Validation:
+    """All published rows, predicted with the shipped efficiencies."""
+    return validate_runs(read_runs(shared / "data" / "measured-runs.csv"))
 
 
-@pytest.fixture(scope="module")
-def errors(rows: list[TimedRow]) -> dict[str, float]:
-    """Relative error of the predicted step time by row."""
-    return {row.run.id: row.error for row in rows}
+def summary_of(found: ErrorSummary | None, *, at_least: int) -> ErrorSummary:
+    """Return a summary, after a look that it is one of enough rows."""
+    assert found is not None
+    assert found.rows >= at_least
+    return found
 
 
-@pytest.mark.parametrize("row", [f"kor-{number:03}" for number in range(1, 9)])
-def test_korthikanti_table_5_within_8_percent(errors: dict[str, float], row: str):
-    assert abs(errors[row]) <= 0.08
+def test_every_row_is_predicted(validation: Validation) -> None:
+    assert not validation.unpredictable
 
 
-@pytest.mark.parametrize("row", [f"nar1-{number:03}" for number in range(1, 11)])
-def test_narayanan_table_1_within_15_percent(errors: dict[str, float], row: str):
-    assert abs(errors[row]) <= 0.15
+def test_korthikanti_all_nine_within_6_percent_and_3_in_the_mean(validation: Validation) -> None:
+    # arXiv 2205.05198, table 5 and section 6.3; Calculon reaches 3.65 and 8.9 % on the eight of the table
+    nine = error_summary([row.time for row in validation.rows if row.time and row.run.source == "kor"])
+    found = summary_of(nine, at_least=9)
+    assert found.mean_absolute_error <= 0.03
+    assert found.max_absolute_error <= 0.06
 
 
-@pytest.mark.parametrize(("source", "most"), [("lfa", 0.20), ("ievo", 0.20), ("nemo", 0.25), ("bloomp", 0.25)])
-def test_other_sources_stay_sane(errors: dict[str, float], source: str, most: float):
-    # other frameworks, fabrics and GPUs, in sight when the constants were chosen: medians may not run away
-    own = [abs(error) for row, error in errors.items() if row.startswith(f"{source}-")]
-    assert len(own) > 10
-    assert statistics.median(own) <= most
+def test_the_published_mfu_of_530b_on_2240_gpus_is_what_is_compared(validation: Validation) -> None:
+    # its time is from memory; 54.2 % is printed (section 6.3)
+    scores = [row.time for row in validation.rows if row.run.id == "kor-009"]
+    assert [(score.quantity, score.measured) for score in scores if score] == [("mfu", 0.542)]
 
 
-def test_the_documented_table_is_what_the_command_prints(rows: list[TimedRow], root: Path):
-    page = (root / "docs" / "explanation" / "cost-model.md").read_text(encoding="utf-8")
-    assert markdown(rows, ("kor", "nar1")) in page
+def test_narayanan_table_1_within_10_percent(validation: Validation) -> None:
+    found = summary_of(
+        error_summary([row.time for row in validation.rows if row.time and row.run.source == "nar1"]), at_least=10
+    )
+    assert found.max_absolute_error <= 0.10
+
+
+def test_times_with_every_input_stated(validation: Validation) -> None:
+    found = summary_of(validation.report.time["stated"], at_least=300)
+    assert found.median_absolute_error <= 0.06
+    assert found.p90_absolute_error <= 0.18
+
+
+def test_times_with_assumed_inputs(validation: Validation) -> None:
+    found = summary_of(validation.report.time["assumed"], at_least=200)
+    assert found.median_absolute_error <= 0.12
+
+
+@pytest.mark.parametrize(("inputs", "widest"), [("stated", 0.20), ("assumed", 0.35)])
+def test_ranges_of_time_hold_most_measurements_and_are_no_wider_than_they_need(
+    validation: Validation, inputs: str, widest: float
+) -> None:
+    found = summary_of(validation.report.time[inputs], at_least=200)
+    assert 0.80 <= found.coverage <= 0.95
+    assert found.median_half_width <= widest
+
+
+def test_device_memory_with_every_input_stated(validation: Validation) -> None:
+    found = summary_of(validation.report.memory["device, stated"], at_least=60)
+    assert found.median_absolute_error <= 0.05
+    assert found.p90_absolute_error <= 0.12
+    # two of 66 rows are 3.03 %, a hair above the 3 % aimed at; docs/accuracy.md calls that missed
+    assert round(found.under * found.rows) <= 2
+
+
+def test_memory_that_torch_allocated(validation: Validation) -> None:
+    found = summary_of(validation.report.memory["allocated"], at_least=40)
+    assert found.median_absolute_error <= 0.10
+
+
+def test_no_run_that_ran_out_of_memory_was_said_to_fit(validation: Validation) -> None:
+    calls = validation.report.out_of_memory
+    assert calls.out_of_memory == 6
+    assert not calls.missed
+    assert set(calls.fragmented) == {"brs-009", "brs-012"}
+    dead = [row for row in validation.rows if row.run.measured.is_oom and row.run.id not in calls.fragmented]
+    assert {row.prediction.verdict for row in dead} <= {Verdict.TIGHT, Verdict.OOM}
+
+
+def test_no_run_with_room_was_called_out_of_memory(validation: Validation) -> None:
+    calls = validation.report.out_of_memory
+    assert calls.had_room > 100
+    assert not calls.false_alarms
+
+
+def test_the_chance_to_fit_beats_the_base_rate_where_peaks_were_measured(validation: Validation) -> None:
+    found = validation.report.reliability["ran or ran out"]
+    assert found is not None
+    assert found.brier < found.base_rate_brier
