@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from opsk.cli.efficiency_choice import unmeasured
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.predict import predict
 from opsk.costmodel.shipped import DEFAULT
@@ -21,6 +22,7 @@ from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import Advice, PlacementAdvice
+from opsk_jobcheck.guesses import guesses
 from opsk_jobcheck.placing import advise_placement
 from opsk_jobcheck.suggestions import BestPlan, Suggestion, best_plan, ways_out
 
@@ -97,7 +99,7 @@ class Adviser:
             raise ValueError("only a complete workload on a known cluster can be predicted")
         efficiency = with_assumed(
             self.efficiency,
-            (entry.field for entry in bare.assumed),
+            guesses(bare.workload, bare.assumed),
             architecture=cluster.node.gpu.architecture,
             software=plan.software,
         )
@@ -106,6 +108,7 @@ class Adviser:
         suggestions, best = self._suggested(bare, model, plan, cluster, efficiency, prediction, verdict)
         return replace(
             bare,
+            assumed=(*bare.assumed, *unmeasured(self.efficiency, plan.software, cluster)),
             verdict=verdict,
             is_searched=self.search,
             prediction=prediction,

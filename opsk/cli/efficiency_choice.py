@@ -1,4 +1,4 @@
-"""With which efficiencies does a command predict? A file that was named, the site's own, or those that ship."""
+"""With which efficiencies does a command predict: a file's, the site's, or those that ship; were they measured?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from opsk.config import load_site
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.shipped import DEFAULT, MAX_BYTES, parse_efficiency
 from opsk.errors import InputError
+from opsk.hardware.spec import ClusterSpec
+from opsk.workload.defaults import Assumption
+from opsk.workload.plan import Software
 
 
 def load_efficiency(path: str | Path | None) -> Efficiency:
@@ -33,3 +36,12 @@ def load_efficiency(path: str | Path | None) -> Efficiency:
         return parse_efficiency(data.decode("utf-8-sig"), origin=harmless(str(path)))
     except UnicodeDecodeError as error:
         raise InputError(harmless(f"{path}: no UTF-8 text at byte {error.start}"), hint=hint) from error
+
+
+def unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> tuple[Assumption, ...]:
+    """Return the note that this software was never measured on this generation of chips, where it was not."""
+    architecture = cluster.node.gpu.architecture
+    if efficiency.knows(architecture, software):
+        return ()
+    why = f"no run of {software.value} on {architecture or 'this GPU'} was measured: put together from others"
+    return (Assumption(field="efficiency", value=f"{architecture or 'other'}/{software.value}", why=why),)

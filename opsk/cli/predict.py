@@ -10,7 +10,7 @@ import click
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import echo_json
-from opsk.cli.efficiency_choice import load_efficiency
+from opsk.cli.efficiency_choice import load_efficiency, unmeasured
 from opsk.cli.plan_examination import Examined, examined
 from opsk.cli.plan_file import PlanFile, accepted, read_tables, source_of
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
@@ -28,7 +28,7 @@ from opsk.costmodel.widening import with_assumed
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.defaults import Assumption
-from opsk.workload.plan import Plan, Software
+from opsk.workload.plan import Plan
 
 FLAGS = "the flags"
 
@@ -111,7 +111,7 @@ def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dic
         architecture=cluster.node.gpu.architecture,
         software=asked.plan.software,
     )
-    assumed += _unmeasured(efficiency, asked.plan.software, cluster)
+    assumed += unmeasured(efficiency, asked.plan.software, cluster)
     table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, chosen)
     document = {
         **prediction_document(table, 0),
@@ -129,15 +129,6 @@ def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dic
         lost = document["checkpoint"]["lost_fraction"] if "checkpoint" in document else 0.0
         document |= _run(asked, table, lost)
     return document
-
-
-def _unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> list[Assumption]:
-    """Return the note that this software was never measured on this generation of chips."""
-    architecture = cluster.node.gpu.architecture
-    if efficiency.knows(architecture, software):
-        return []
-    why = f"no run of {software.value} on {architecture or 'this GPU'} was measured: put together from others"
-    return [Assumption(field="efficiency", value=f"{architecture}/{software.value}", why=why)]
 
 
 def _run(asked: PlanFile, table: PredictionTable, lost: float) -> dict[str, Any]:

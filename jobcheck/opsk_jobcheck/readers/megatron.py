@@ -17,6 +17,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     LAST_WORDS,
     LAYOUTS,
     NUMBERS,
+    ONE_VALUE,
     OPTIONS,
     OVERRIDES,
     VALUELESS,
@@ -47,6 +48,8 @@ _OWN_OVERRIDES = frozenset(OVERRIDES) - {
     "model.vocab_size",
 }
 _TALKERS = frozenset({"echo", "printf", "cat", "tee", "grep", "sed", "awk", "git", "scancel", "sbatch", "scontrol"})
+COMMAND, ALL_READ = "command", "all read"
+"""The option that says that all flags of the command are known: one that was not seen is not given."""
 MIN_OWN_FLAGS = 3
 """So many of Megatron's own flags on one command make it a Megatron command, whatever its program is called."""
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -83,6 +86,8 @@ def read_megatron(framework: str, arguments: Arguments, run: Run, findings: Find
         read_deepspeed(text, findings)
     if arguments.opaque:
         _hidden(arguments.opaque[0], findings)
+    if _is_all_read(arguments):
+        findings.options[COMMAND] = ALL_READ
 
 
 def follow(findings: Findings) -> None:
@@ -107,6 +112,12 @@ def follow(findings: Findings) -> None:
     dp = gpus // per_replica
     findings.state("plan.dp", dp, line, f"gpus {gpus} / (tp {tp} × pp {pp} × cp {cp or 1})")
     follow_accumulation(findings, dp)
+
+
+def _is_all_read(arguments: Arguments) -> bool:
+    """Tell whether no flag can hide in a word that is not known: it is the value of a flag that takes one."""
+    values = [arguments.flags[flag].value for flag in ONE_VALUE if flag in arguments.flags]
+    return all(any(word is value for value in values) for word in arguments.opaque)
 
 
 def _recognised(arguments: Arguments) -> tuple[str, int]:

@@ -180,3 +180,13 @@ BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({"model.sequence_paralle
 
 VALUELESS = frozenset(CONSTANTS)
 """Flags that never take the next word as their value."""
+
+ONE_VALUE = frozenset(
+    {
+        *("--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint"),
+        *("--master-addr", "--master-port", "--hostfile", "--log-dir", "--num-nodes", "--node-list", "--job-name"),
+        *("--data-path", "--data-cache-path", "--save", "--load", "--tensorboard-dir", "--wandb-exp-name"),
+        *("--wandb-project", "--wandb-save-dir", "--tokenizer-model", "--vocab-file", "--merge-file"),
+    }
+)
+"""Flags of launchers, and of paths and names, that take exactly one word: a flag cannot hide in it."""
