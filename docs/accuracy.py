@@ -208,10 +208,10 @@ def left_out(calibration: Document | None) -> Iterator[str]:
     found = _cross_validation(calibration)
     if not (calibration and found):
         return
-    yield "\n### Sources left out\n\nEach source predicted with parameters that were fitted without it. "
+    yield "\n### Sources left out\n\nEach source predicted with parameters that were fitted without it.\n"
     held = calibration["spread"]["coverage"]["time_left_out"]
     if held is not None:
-        yield f"The shipped ranges hold {held:.0%} of these measurements. "
+        yield f"The shipped ranges hold {held:.0%} of these measurements.\n"
     yield "Errors are those of the step's time, a published rate turned into one.\n\n"
     within = calibration["fit"]
     names = [name for name in ("overall", "stated", "assumed") if found.get(name)]
