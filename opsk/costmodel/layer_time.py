@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.efficiency import SoftwareColumns
-from opsk.costmodel.flops import token_flop
+from opsk.costmodel.flops import attention_matrices, token_flop
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
@@ -105,11 +105,14 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, shares, machine)
     common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
-    common = _with_encoder(model, common + attention)
-    plain = sparse = average = common + _mlp(model, shares, machine, software, shares.ffn_width)
+    common = common + attention
+    plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
+    plain = sparse = average = _with_encoder(model, plain)
     if model.has_experts:
-        sparse = common + _mlp(model, shares, machine, software, shares.shared_width)
-        sparse = sparse + _experts(model, shares, machine, software)
+        sparse = common + _experts(model, shares, machine, software)
+        if np.any(model.shared_ffn):
+            shared = _mlp(model, shares, machine, software, shares.shared_width)
+            sparse = sparse + shared.times(np.minimum(model.shared_ffn, 1.0))
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
@@ -130,14 +133,14 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
     )
 
 
-def _with_encoder(model: ShapeColumns, common: Passes) -> Passes:
-    """Return a decoder layer with its share of the encoder and with cross attention, by their share of the FLOP."""
+def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
+    """Return a layer of the decoder with cross attention and its share of the encoder, by their share of the FLOP."""
     if not model.has_encoder:
-        return common
+        return decoder
     flop = token_flop(model)
-    decoder = (4.0 * model.heads * model.head_dim + 2.0 * model.ffn * (2.0 + model.gated_mlp)) * model.hidden
+    own = 2.0 * attention_matrices(model) + 2.0 * (2.0 + model.gated_mlp) * model.hidden * model.ffn + flop.attention
     whole = flop.projections + flop.attention + flop.encoder_attention
-    return common.times(np.where(model.encoder_layers > 0, np.maximum(whole / (decoder + flop.attention), 1.0), 1.0))
+    return decoder.times(np.where(model.encoder_layers > 0, whole / own, 1.0))
 
 
 def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:

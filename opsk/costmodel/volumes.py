@@ -30,9 +30,13 @@ def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what one layer all-reduces in one pass of a micro-batch [bytes]: two arrays of s b h.
 
     With sequence parallelism as many reduce-scatters and all-gathers of the same volume take their place (Korthikanti
-    et al. 2022, section 4.2.2).
+    et al. 2022, section 4.2.2). Cross attention has one more, and each layer of an encoder two of its own tokens.
     """
-    return 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+    arrays = 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+    if not model.has_encoder:
+        return arrays
+    encoder = model.encoder_layers / model.layers * model.encoder_seq / model.seq
+    return arrays * np.where(model.encoder_layers > 0, 1.5 + encoder, 1.0)
 
 
 def context_parallel_bytes(shares: Shares) -> FloatColumn:
