@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -176,9 +177,7 @@ class Efficiency:
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
-        table = np.array(
-            [[getattr(self.software.get(member, _PLAIN), name) for name in _SOFTWARE_FIELDS] for member in SOFTWARE]
-        ).T
+        table = _software_table(tuple(self.software.get(member, _PLAIN) for member in SOFTWARE))
         columns = dict(zip(_SOFTWARE_FIELDS, table[:, plans.software], strict=True))
         for name in _OVERLAPS:
             columns[name] = columns[name] * (
@@ -211,6 +210,12 @@ class SoftwareColumns:
     fused_expert_fraction: FloatColumn
     moe_gap_s: FloatColumn
     compiled_fraction: FloatColumn
+
+
+@lru_cache(maxsize=64)
+def _software_table(families: tuple[SoftwareEfficiency, ...]) -> FloatColumn:
+    """Return the fields of software families, shape (fields, families)."""
+    return np.array([[getattr(family, name) for name in _SOFTWARE_FIELDS] for family in families]).T
 
 
 _PLAIN = SoftwareEfficiency()

@@ -65,8 +65,30 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
         The GPU has no peak for a number format that a plan uses.
     """
     _refuse_missing_peaks(cluster.node.gpu, precision)
-    rates, numbers = _rates(cluster.node.gpu, efficiency), np.array(_numbers(cluster, efficiency))
+    rates, numbers = _kept(cluster, efficiency)
     return _machine(rates[:, precision], numbers)
+
+
+def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> tuple[FloatColumn, FloatColumn]:
+    """Return rates and numbers of a cluster, as computed the last time for the very same objects.
+
+    Specs hold mappings and cannot be hashed, so identity is the key; what is kept keeps its objects alive, so that no
+    identity is given away again.
+    """
+    reached = efficiency.for_gpu(cluster.node.gpu.architecture)
+    key = (id(cluster), id(reached), id(efficiency.links))
+    found = _KEPT.get(key)
+    if found is None:
+        if len(_KEPT) >= MOST_KEPT:
+            _KEPT.clear()
+        rates, numbers = _rates(cluster.node.gpu, efficiency), np.array(_numbers(cluster, efficiency))
+        found = _KEPT[key] = (rates, numbers, (cluster, reached, efficiency.links))
+    return found[0], found[1]
+
+
+MOST_KEPT = 64
+"""Clusters whose rates are kept; a service answers for one, a search for a few."""
+_KEPT: dict[tuple[int, int, int], tuple[FloatColumn, FloatColumn, tuple[object, ...]]] = {}
 
 
 def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficiency: Efficiency) -> Machine:
