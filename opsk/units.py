@@ -56,6 +56,14 @@ def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes / GIB:.1f} GiB"
 
 
+def format_share(ratio: float) -> str:
+    """Format a share for people, in percent; what is not quite all or nothing is not rounded to it."""
+    text = f"{ratio:.0%}"
+    if text == "100%" and ratio < 1:
+        return "> 99%"
+    return "< 1%" if text == "0%" and ratio > 0 else text
+
+
 def format_duration(duration_s: float) -> str:
     """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``, ``unknown``."""
     if not math.isfinite(duration_s):
@@ -69,4 +77,5 @@ def format_duration(duration_s: float) -> str:
     ):
         if abs(duration_s) < limit:
             return f"{duration_s / divisor:.3g} {unit}"
-    return f"{duration_s / 86400:.1f} days"
+    days = duration_s / 86400
+    return f"{days:,.0f} days" if abs(days) >= 999.95 else f"{days:.1f} days"

@@ -6,7 +6,7 @@ import textwrap
 
 from opsk.cli.document import harmless
 from opsk.costmodel.table import PredictionTable
-from opsk.units import as_gib, format_duration
+from opsk.units import as_gib, format_duration, format_share
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Evidence
 from opsk_jobcheck.advice import Advice
@@ -20,9 +20,11 @@ MEMORY_TERMS_SHOWN = 4
 MARKS = {Verdict.FITS: "✓", Verdict.TIGHT: "!", Verdict.OOM: "✗", Verdict.UNKNOWN: "?"}
 NOTHING_SPECIAL = (0, 1, False, "none")
 """Assumed values that mean "the script does not use this": they are in the JSON, not on the terminal."""
+BY_ARITHMETIC = ("model.head_dim",)
+"""Assumed values that follow from others by the usual definition: they are in the JSON alone as well."""
 ENDINGS = {
     Verdict.FITS: "fits",
-    Verdict.TIGHT: "tight: may run out",
+    Verdict.TIGHT: "tight, may run out",
     Verdict.OOM: "will run out",
 }
 
@@ -84,14 +86,29 @@ def _memory(advice: Advice) -> list[str]:
     terms = sorted(((float(column[0]), name) for name, column in memory.components.items()), reverse=True)
     shown = ", ".join(f"{name} {as_gib(size):.1f}" for size, name in terms[:MEMORY_TERMS_SHOWN])
     other = as_gib(sum(size for size, _ in terms[MEMORY_TERMS_SHOWN:]))
-    chance = float(memory.fit_probability[0])
     text = (
         f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}) of "
         f"{as_gib(float(memory.capacity_bytes)):.1f} GiB per GPU: {ENDINGS[advice.verdict]}"
-        f"{'' if advice.verdict is Verdict.OOM else f' (chance {_share(chance)})'}"
+        f"{_chance(advice)}"
         f" — {shown}, other {other:.1f}"
     )
     return [_labelled("memory", text), *(_way_out(entry) for entry in advice.suggestions), *_no_way_out(advice)]
+
+
+def _chance(advice: Advice) -> str:
+    """Say how likely it fits; where that is in doubt, also what of the total has to.
+
+    The range may lie above the capacity beside a fair chance: it holds cached blocks, which are given back first.
+    """
+    memory = _prediction(advice).memory
+    if advice.verdict is Verdict.OOM:
+        return ""
+    chance = f"chance {format_share(float(memory.fit_probability[0]))}"
+    cached = memory.components.get("slack")
+    if advice.verdict is not Verdict.TIGHT or cached is None:
+        return f" ({chance})"
+    needed = float(memory.total_bytes.expected[0] - cached[0])
+    return f" ({chance}, {as_gib(needed):.1f} GiB without cached blocks)"
 
 
 def _way_out(suggestion: Suggestion) -> str:
@@ -161,9 +178,9 @@ def _network(advice: Advice) -> list[str]:
         asking = f": ask for {' '.join(placed.slurm_flags)}" if placed.slurm_flags else ""
         where = f"{nodes} nodes fit under one leaf group{asking}"
     text = (
-        f"{where}; {_share(traffic.rail_local_fraction)} of the traffic between nodes stays on its rail "
-        f"({_share(default.rail_local_fraction)} in Slurm's default order), "
-        f"{_share(traffic.leaf_local_fraction)} on its leaf ({_count(placed.rails, 'rail')}{cabled})"
+        f"{where}; {format_share(traffic.rail_local_fraction)} of the traffic between nodes stays on its rail "
+        f"({format_share(default.rail_local_fraction)} in Slurm's default order), "
+        f"{format_share(traffic.leaf_local_fraction)} on its leaf ({_count(placed.rails, 'rail')}{cabled})"
     )
     return [_labelled("network", text)]
 
@@ -211,7 +228,7 @@ def _assumed(advice: Advice) -> list[str]:
     words = [
         f"{entry.field.partition('.')[2] or entry.field} {entry.value} ({entry.why})"
         for entry in advice.assumed
-        if entry.value not in NOTHING_SPECIAL
+        if entry.value not in NOTHING_SPECIAL and entry.field not in BY_ARITHMETIC
     ]
     return [_labelled("assumed", "; ".join(words))] if words else []
 
@@ -225,13 +242,6 @@ def _problems(advice: Advice) -> list[str]:
         hint = f"; {problem.hint}" if problem.hint else ""
         out.append(_labelled("problem", f"{where}{problem.what}{hint}"))
     return out
-
-
-def _share(ratio: float) -> str:
-    """Return a share in percent; what is not quite all or nothing is not rounded to it."""
-    if 0.995 <= ratio < 1:
-        return "> 99%"
-    return "< 1%" if 0 < ratio < 0.005 else f"{ratio:.0%}"
 
 
 def _wrapped(line: str) -> list[str]:

@@ -77,7 +77,7 @@ def fill_plan(defaults: Defaults, gpus: int | None) -> None:
     defaults.assume("plan", "software", Software.MEGATRON_CORE, "the framework is not known; it is the usual one")
     defaults.assume("plan", "precision", Precision.BF16, "what large models are trained in")
     defaults.assume("plan", "micro_batch", USUAL_MICRO_BATCH, "the least memory that a plan can do with")
-    micro_batch, dp = plan["micro_batch"], plan["dp"]
+    micro_batch, dp = max(plan["micro_batch"], 1), max(plan["dp"], 1)  # what is below 1 is told by itself
     defaults.assume("plan", "global_batch", micro_batch * dp, f"no accumulation: micro batch {micro_batch} x dp {dp}")
     defaults.assume("plan", "recompute", Recompute.NONE, "nothing is recomputed unless asked for")
     if plan["precision"] is not Precision.FP32:

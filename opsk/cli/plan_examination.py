@@ -97,7 +97,7 @@ class _Examination:
         return Examined(
             model=model,
             plan=plan,
-            **top,
+            **{key: value for key, value in top.items() if key != "gpus"},  # those are in the plan
             checkpoint=self._built(CheckpointOptions, "checkpoint", self.tables["checkpoint"] or None),
             run=self._run(),
             assumed=tuple(self.assumed),
@@ -114,13 +114,18 @@ class _Examination:
             self.doubtful |= set(names[:1])
 
     def _gpus(self, top: dict[str, Any]) -> int | None:
-        """Return the GPUs of the job where nodes and GPUs a node are given."""
-        wrong = [key for key in ("nodes", "gpus_per_node") if top.get(key, 1) < 1]
+        """Return the GPUs of the job where they, or nodes and GPUs a node, are given."""
+        wrong = [key for key in ("gpus", "nodes", "gpus_per_node") if top.get(key, 1) < 1]
         self._tell([f"{key} is {top[key]}, must be at least 1" for key in wrong])
         for key in wrong:
             del top[key]
-        both = "nodes" in top and "gpus_per_node" in top
-        return top["nodes"] * top["gpus_per_node"] if both else None
+        gpus: int | None = top.get("gpus")
+        if "nodes" not in top or "gpus_per_node" not in top:
+            return gpus
+        of_nodes: int = top["nodes"] * top["gpus_per_node"]
+        if gpus is not None and gpus != of_nodes:
+            self._tell([f"gpus is {gpus}, {_nodes_words(top)} is {of_nodes}"])
+        return gpus if gpus is not None else of_nodes
 
     def _model_values(self) -> dict[str, Any]:
         """Return the keys of the model, those of the named one below them; neutral numbers where some are missing."""
@@ -171,9 +176,9 @@ class _Examination:
         """Tell where the axes do not multiply to the GPUs of the job."""
         if gpus is None or plan.gpus == gpus or not self.doubtful.isdisjoint(("tp", "pp", "cp", "dp")):
             return
+        asked = f"gpus is {gpus}" if "gpus" in top else f"{_nodes_words(top)} is {gpus}"
         self.wrong.append(
-            f"plan: tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} is {plan.gpus} GPUs, "
-            f"nodes {top['nodes']} x gpus_per_node {top['gpus_per_node']} is {gpus}"
+            f"plan: tp {plan.tp} x pp {plan.pp} x cp {plan.cp} x dp {plan.dp} is {plan.gpus} GPUs, {asked}"
         )
 
     def _run(self) -> RunOptions | None:
@@ -188,6 +193,11 @@ class _Examination:
             wrong.append(f"run: tokens {values['tokens']:g} and steps {values['steps']}: give one of them")
         self._tell(wrong)
         return RunOptions(**values) if values and not wrong else None
+
+
+def _nodes_words(top: Mapping[str, Any]) -> str:
+    """Return the product that the nodes of a job make."""
+    return f"nodes {top['nodes']} x gpus_per_node {top['gpus_per_node']}"
 
 
 def _parts(message: str, values: Mapping[str, Any]) -> list[str]:

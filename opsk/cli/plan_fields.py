@@ -65,7 +65,7 @@ def _without_none(hint: Any) -> Any:
 
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
-    "": {"cluster": str, "nodes": int, "gpus_per_node": int},
+    "": {"cluster": str, "gpus": int, "nodes": int, "gpus_per_node": int},
     **{table: _kinds(table) for table in VALUES},
 }
 """Type of every key by table; the keys outside of tables are under ``""``."""

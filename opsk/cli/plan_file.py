@@ -3,7 +3,8 @@
 ::
 
     cluster = "titan"        # optional: catalogue name or cluster TOML
-    nodes = 128              # optional: with gpus_per_node it fixes plan.dp where that is left out
+    gpus = 1024              # optional: fixes plan.dp where that is left out
+    nodes = 128              # or so, with gpus_per_node; opsk predict takes that of the cluster where left out
     gpus_per_node = 8
 
     [model]                  # fields of opsk.workload.model.ModelShape

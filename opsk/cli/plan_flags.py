@@ -31,8 +31,9 @@ _PREFIXES = {"": "", "model": "model-", "plan": "", "run": "", "checkpoint": "ch
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "": {
         "cluster": "Catalogue name of the cluster, or a cluster TOML.",
-        "nodes": "With --gpus-per-node it fixes --dp where left out.",
-        "gpus_per_node": "GPUs of one node that the job uses.",
+        "gpus": "GPUs of the job; fixes --dp where that is left out.",
+        "nodes": "Nodes of the job, in place of --gpus.",
+        "gpus_per_node": "GPUs of one node that the job uses; left out, all.",
     },
     "model": {
         LIKE: "A public model (llama-3-8b), or a HuggingFace config.json; --model-... change it.",

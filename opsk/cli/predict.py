@@ -66,13 +66,24 @@ def possible(tables: Mapping[str, Any], *, source: str) -> tuple[PlanFile, Clust
     InputError
         Names ``source`` and every rule that is broken, with its numbers.
     """
-    found = examined(tables)
+    found = examined(_with_whole_nodes(tables))
     wrong: list[str] = []
     cluster = _cluster_of(found, wrong)
     asked = accepted(found, source=source, also=[*wrong, *_impossible(found, cluster)])
     if cluster is None:  # then something else was wrong, and told
         raise InputError(f"{source}: no cluster", hint="give --cluster")
     return asked, cluster
+
+
+def _with_whole_nodes(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tables with all GPUs of the cluster's nodes where only the number of nodes is given."""
+    named = tables.get("cluster") or load_site().cluster
+    if "nodes" not in tables or "gpus_per_node" in tables or not isinstance(named, str):
+        return tables
+    try:
+        return {**tables, "gpus_per_node": named_cluster(named).node.gpus}
+    except OpskError:  # told with all else that is wrong
+        return tables
 
 
 def _cluster_of(found: Examined, wrong: list[str]) -> ClusterSpec | None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsk.cli.document import harmless, plain
-from opsk.units import GB, TERA, as_gib, format_bytes, format_duration
+from opsk.units import GB, TERA, as_gib, format_bytes, format_duration, format_share
 
 _WIDTH_WITHOUT_TERMINAL = 100
 _NARROW = 100
@@ -21,7 +21,7 @@ _SMALLEST = 1e-3
 """Parts below this share are left out."""
 _WORDS = {
     "fits": ("✓", "green", "fits"),
-    "tight": ("!", "yellow", "tight: may run out"),
+    "tight": ("!", "yellow", "tight, may run out"),
     "oom": ("✗", "red", "will run out of memory"),
     "unknown": ("?", "yellow", "cannot tell"),
 }
@@ -88,14 +88,21 @@ def _headline(shown: Mapping[str, Any]) -> Text:
 
 
 def _verdict(shown: Mapping[str, Any]) -> Text:
-    """Return whether it fits."""
+    """Return whether it fits.
+
+    The chance is that of what the device needs: cached blocks are in the range, but given back before an allocation
+    fails. Where that matters it is said, since the range may lie above the capacity beside a fair chance.
+    """
     memory = shown["memory"]
     mark, style, words = _WORDS[shown["verdict"]]
     total = {name: as_gib(value) for name, value in memory["total_bytes"].items()}
     text = Text()
     text.append(f"{mark} {words}", style=f"bold {style}")
-    text.append(f"  {total['expected']:.1f} GiB ({total['low']:.1f}–{total['high']:.1f})")
-    text.append(f" of {as_gib(memory['capacity_bytes']):.1f} GiB, chance to fit {memory['fit_probability']:.0%}")
+    text.append(f" (chance to fit {format_share(memory['fit_probability'])}): {total['expected']:.1f} GiB ")
+    text.append(f"({total['low']:.1f}–{total['high']:.1f}) of {as_gib(memory['capacity_bytes']):.1f} GiB")
+    cached = as_gib(memory["components"].get("slack", 0.0))
+    if shown["verdict"] == "tight" and cached >= 0.05:
+        text.append(f"; the chance is that of {total['expected'] - cached:.1f} GiB, without cached blocks")
     return text
 
 

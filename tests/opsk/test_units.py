@@ -54,7 +54,8 @@ def test_a_size_is_readable(size_bytes: float, text: str) -> None:
         (720, "12 min"),
         (11520, "3.2 h"),
         (33.4 * 86400, "33.4 days"),
-        (11156 * 86400, "11156.0 days"),
+        (999.96 * 86400, "1,000 days"),
+        (11156 * 86400, "11,156 days"),
         (-5, "-5 s"),
         (math.nan, "unknown"),
         (math.inf, "unknown"),
@@ -62,6 +63,23 @@ def test_a_size_is_readable(size_bytes: float, text: str) -> None:
 )
 def test_a_duration_is_readable(duration_s: float, text: str) -> None:
     assert units.format_duration(duration_s) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.0, "0%"),
+        (0.004, "< 1%"),
+        (0.005, "< 1%"),
+        (0.006, "1%"),
+        (0.18, "18%"),
+        (0.9949, "99%"),
+        (0.9996, "> 99%"),
+        (1.0, "100%"),
+    ],
+)
+def test_what_is_not_quite_all_or_nothing_is_not_rounded_to_it(ratio: float, text: str) -> None:
+    assert units.format_share(ratio) == text
 
 
 @given(st.floats(min_value=1e-6, max_value=1e9))

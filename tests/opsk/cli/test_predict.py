@@ -88,6 +88,21 @@ def test_flags_alone_make_a_plan():
     assert json.loads(result.stdout)["plan"]["dp"] == 32
 
 
+@pytest.mark.parametrize("job", [("--gpus", "32"), ("--nodes", "4"), ("--nodes", "4", "--gpus", "32")])
+def test_gpus_or_whole_nodes_of_the_cluster_fix_the_data_parallel_size(job: tuple[str, ...]):
+    result = run("--model", "llama-3-8b", "--cluster", "superpod-h100", "--tp", "2", *job, "--json")
+    # 4 nodes of 8 GPUs, 2 a replica
+    assert json.loads(result.stdout)["plan"]["dp"] == 16
+
+
+def test_the_memory_that_decides_is_named_where_it_is_tight(root: Path):
+    plan = str(root / "examples/plans/llama3-70b-64.toml")
+    memory = json.loads(run(plan, "--json").stdout)["memory"]
+    needed = (memory["total_bytes"]["expected"] - memory["components"]["slack"]) / 2**30
+    text = " ".join(run(plan).stdout.split())
+    assert f"the chance is that of {needed:.1f} GiB, without cached blocks" in text
+
+
 def test_a_plan_from_standard_input():
     assert json.loads(run("-", "--json", stdin=PLAN).stdout)["model"]["name"] == "gpt-22b"
 
@@ -102,6 +117,9 @@ def test_running_out_of_memory_is_bad_news(plan_file: str):
     ("arguments", "words"),
     [
         (("--nodes", "2", "--gpus-per-node", "8", "--dp", "1"), "8 GPUs, nodes 2 x gpus_per_node 8 is 16"),
+        (("--gpus", "16", "--dp", "1"), "8 GPUs, gpus is 16"),
+        (("--gpus", "24", "--nodes", "2"), "gpus is 24, nodes 2 x gpus_per_node 8 is 16"),
+        (("--gpus", "0"), "gpus is 0, must be at least 1"),
         (("--tp", "5"), "heads 64 is not a multiple of tp 5"),
         (("--pp", "7", "--cp", "3"), "seq 2048 is not a multiple of 2 x cp 3"),
         (("--dp", "4096", "--global-batch", "16384"), "= 32768 GPUs, cluster titan has 1040"),
