@@ -98,7 +98,7 @@ def calibrate(
     spread, origins = _spread(base.spread, time_residuals(timed, fit, validated), memory)
     named = {item.name: origin_of(item) for item in fit.parameters}
     efficiency = replace(
-        fit.efficiency, spread=spread, fit=_description(timed, fit), fitted=_measured_pairs(timed, fit)
+        fit.efficiency, spread=spread, fit=_description(timed, fit, settings), fitted=_measured_pairs(timed, fit)
     )
     return Calibration(
         runs=timed,
@@ -169,10 +169,13 @@ def _measured_pairs(runs: Sequence[TimedRun], fit: Fit) -> frozenset[tuple[str, 
     )
 
 
-def _description(runs: Sequence[TimedRun], fit: Fit) -> str:
-    """Return what a fit was fitted to, in one line."""
+def _description(runs: Sequence[TimedRun], fit: Fit, settings: FitSettings | None) -> str:
+    """Return what a fit was fitted to, in one line, and what weighed more than its share."""
     sources = sorted({run.source for run, weight in zip(runs, fit.weights, strict=True) if weight > 0})
-    return f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources: {', '.join(sources)}"
+    text = f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources: {', '.join(sources)}"
+    references = (settings or FitSettings()).reference_sources
+    weighed = ", ".join(f"{source} x {weight:g}" for source, weight in sorted(references.items()))
+    return f"{text}; reference: {weighed}" if weighed else text
 
 
 def calibration_text(calibration: Calibration) -> str:
