@@ -76,7 +76,7 @@ def endless_arithmetic(**numbers: float) -> Machine:
     return machine(**{**rates, **numbers})
 
 
-def software(**numbers: float) -> SoftwareColumns:
-    """Return software without gaps and overheads that overlaps nothing, but for what is given."""
+def software(rows: int = 1, **numbers: float) -> SoftwareColumns:
+    """Return software of so many plans without gaps and overheads that overlaps nothing, but for what is given."""
     names = [item.name for item in fields(SoftwareColumns)]
-    return SoftwareColumns(**{name: np.asarray({**_SOFTWARE, **numbers}.get(name, 0.0)) for name in names})
+    return SoftwareColumns(**{name: np.full(rows, {**_SOFTWARE, **numbers}.get(name, 0.0)) for name in names})
