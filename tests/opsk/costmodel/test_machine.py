@@ -1,0 +1,127 @@
+"""Rates of clusters: peaks times efficiencies, by number format and by link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency
+from opsk.costmodel.machine import NO_LINK_BYTES_PER_S, Machine, machine_of, machines_of
+from opsk.costmodel.table import PRECISIONS, IntColumn
+from opsk.errors import InputError
+from opsk.hardware.spec import ClusterSpec
+from opsk.workload.plan import Precision
+from tests.fakes.training_runs import A100, a100_cluster
+
+REACHED = GpuEfficiency(
+    matmul_fraction=0.8,
+    fp8_fraction=0.6,
+    fp4_fraction=0.5,
+    matmul_size=100.0,
+    attention_fraction=0.4,
+    attention_size=10.0,
+    hbm_fraction=0.75,
+)
+LINKS = LinkEfficiency(hb_fraction=0.8, nic_fraction=0.9, hb_hop_s=3e-6, nic_hop_s=9e-6)
+EFFICIENCY = Efficiency(gpu={"": REACHED, "ampere": replace(REACHED, matmul_fraction=0.7)}, links=LINKS)
+BLACKWELL = replace(
+    A100, name="b", peak_flop_per_s={"fp32": 7e13, "fp16": 2e15, "bf16": 2e15, "fp8": 4e15, "fp4": 8e15}, tdp_w=1000.0
+)
+
+
+def _column(*precisions: Precision) -> IntColumn:
+    return np.array([PRECISIONS.index(precision) for precision in precisions])
+
+
+def _machine(cluster: ClusterSpec, *precisions: Precision) -> Machine:
+    return machine_of(cluster, _column(*(precisions or (Precision.BF16,))), EFFICIENCY)
+
+
+def _with_gpu(**fields: object) -> ClusterSpec:
+    cluster = a100_cluster()
+    return replace(cluster, node=replace(cluster.node, gpu=replace(A100, **fields)))  # type: ignore[arg-type]
+
+
+def test_rates_are_peaks_times_what_is_reached() -> None:
+    machine = _machine(a100_cluster())
+    assert machine.peak_flop_per_s[0] == 312e12
+    assert machine.matmul_flop_per_s[0] == pytest.approx(0.8 * 312e12)
+    assert machine.attention_flop_per_s[0] == pytest.approx(0.4 * 312e12)
+    assert machine.plain_flop_per_s[0] == pytest.approx(0.8 * 312e12)
+    assert float(machine.hbm_bytes_per_s) == pytest.approx(0.75 * 2.039e12)
+    assert float(machine.hb_bytes_per_s) == pytest.approx(0.8 * 300e9)
+    assert float(machine.nic_bytes_per_s) == pytest.approx(0.9 * 25e9)
+    assert (float(machine.matmul_size), float(machine.attention_size)) == (100, 10)
+    assert (float(machine.hb_hop_s), float(machine.nic_hop_s)) == (3e-6, 9e-6)
+
+
+def test_each_number_format_has_its_peak_and_its_fraction() -> None:
+    formats = (Precision.FP32, Precision.BF16, Precision.FP8, Precision.MXFP8, Precision.FP8_BLOCK, Precision.NVFP4)
+    cluster = a100_cluster()
+    machine = _machine(replace(cluster, node=replace(cluster.node, gpu=BLACKWELL)), *formats)
+    np.testing.assert_allclose(machine.peak_flop_per_s, [7e13, 2e15, 4e15, 4e15, 4e15, 8e15])
+    np.testing.assert_allclose(machine.matmul_flop_per_s, [0.8 * 7e13, 0.8 * 2e15, *[0.6 * 4e15] * 3, 0.5 * 8e15])
+    # attention and head stay in 16 bits under FP8 and FP4 recipes
+    np.testing.assert_allclose(machine.plain_flop_per_s, [0.8 * 7e13, *[0.8 * 2e15] * 5])
+    np.testing.assert_allclose(machine.attention_flop_per_s, [0.4 * 7e13, *[0.4 * 2e15] * 5])
+
+
+def test_a_fitted_generation_has_its_own_fractions_and_others_share_the_rest() -> None:
+    fitted, other = (_machine(_with_gpu(architecture=name)) for name in ("ampere", "turing"))
+    assert fitted.matmul_flop_per_s[0] == pytest.approx(0.7 * 312e12)
+    assert other.matmul_flop_per_s[0] == pytest.approx(0.8 * 312e12)
+
+
+def test_gpus_without_nvlink_talk_over_pcie_inside_their_node() -> None:
+    cluster = _with_gpu(hb_bytes_per_s=0.0)
+    machine = _machine(replace(cluster, node=replace(cluster.node, hb_domain_gpus=1)))
+    assert float(machine.hb_gpus) == 8
+    assert float(machine.hb_bytes_per_s) == pytest.approx(0.8 * 32e9)
+
+
+@pytest.mark.parametrize(("nics", "share"), [(8, 1.0), (4, 0.5), (1, 0.125)])
+def test_gpus_share_the_nics_of_their_node(nics: int, share: float) -> None:
+    assert float(_machine(a100_cluster(nics=nics)).nic_bytes_per_s) == pytest.approx(share * 0.9 * 25e9)
+
+
+def test_oversubscription_divides_the_fabric() -> None:
+    assert float(_machine(replace(a100_cluster(), oversubscription=4.0)).nic_bytes_per_s) == pytest.approx(
+        0.9 * 25e9 / 4
+    )
+    # more uplinks than downlinks do not speed a NIC up
+    assert float(_machine(replace(a100_cluster(), oversubscription=0.5)).nic_bytes_per_s) == pytest.approx(0.9 * 25e9)
+
+
+def test_a_node_without_nics_has_a_link_that_no_plan_wants() -> None:
+    assert float(_machine(a100_cluster(nics=0)).nic_bytes_per_s) == NO_LINK_BYTES_PER_S
+
+
+def test_a_column_of_clusters_has_the_rates_of_each() -> None:
+    cluster = a100_cluster()
+    clusters = [
+        cluster,
+        replace(cluster, node=replace(cluster.node, gpu=BLACKWELL, hb_domain_gpus=72)),
+        a100_cluster(nics=4),
+        cluster,
+    ]
+    formats = (Precision.BF16, Precision.MXFP8, Precision.FP16, Precision.FP32)
+    together = machines_of(clusters, _column(*formats), EFFICIENCY)
+    for place, (one, precision) in enumerate(zip(clusters, formats, strict=True)):
+        alone = _machine(one, precision)
+        for name in ("matmul_flop_per_s", "plain_flop_per_s", "hb_gpus", "nic_bytes_per_s", "tdp_w", "capacity_bytes"):
+            expected = float(np.broadcast_to(getattr(alone, name), (1,))[0])
+            assert getattr(together, name)[place] == pytest.approx(expected), name
+
+
+def test_a_format_that_a_gpu_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="a100-sxm-80gb has no fp4, fp8 peak"):
+        _machine(a100_cluster(), Precision.BF16, Precision.FP8, Precision.NVFP4)
+    with pytest.raises(InputError, match="a100-sxm-80gb has no fp8 peak"):
+        machines_of([a100_cluster()] * 2, _column(Precision.BF16, Precision.MXFP8), EFFICIENCY)
+
+
+def test_fp8_needs_16_bit_products_too() -> None:
+    with pytest.raises(InputError, match="has no bf16 peak"):
+        _machine(_with_gpu(peak_flop_per_s={"fp32": 1e13, "fp8": 1e15}), Precision.FP8)
