@@ -17,6 +17,7 @@ from opsk.costmodel.collectives.hierarchical import (
     all_reduce_s,
     all_to_all_s,
     group_of,
+    hops_inside,
     point_to_point_s,
 )
 from opsk.costmodel.collectives.rail_only import rail_only_all_to_all_s, rail_optimized_all_to_all_s
@@ -156,6 +157,27 @@ def test_groups_of_one_axis_share_the_nics_of_their_node() -> None:
         for machine in (_machine(), _machine(cluster=a100_cluster(nics=4)))
     ]
     assert gather == [pytest.approx(15 / 16 * 8e9 / 25e9), pytest.approx(15 / 16 * 8e9 / 12.5e9)]
+
+
+@given(st.integers(1, 4096))
+def test_latency_inside_a_domain_walks_a_node_and_then_doubles(ranks: int) -> None:
+    # x - 1 up to 8; 7 more for each eightfold: 14 for 64, 18.7 for 256; never more than a walk
+    hops, more = (float(hops_inside(_ranks(count))[0]) for count in (ranks, ranks + 1))
+    assert hops <= ranks - 1 + 1e-9
+    assert hops < more
+    if ranks <= 8:
+        assert hops == pytest.approx(ranks - 1)
+    else:
+        assert float(hops_inside(_ranks(8 * ranks))[0]) == pytest.approx(hops + 7)
+
+
+def test_a_large_domain_has_little_latency_and_the_same_bandwidth() -> None:
+    # 64 ranks of one NVL72, 14 hops a turn; two turns
+    machine = _machine(SLOW, _nvl72())
+    group = group_of(machine, stride=1.0, size=_ranks(64))
+    assert all_reduce_s(machine, group, np.zeros(1), 1.0)[0] == pytest.approx(2 * 14e-6)
+    expected = 2 * 63 / 64 * 8e9 / 300e9 + 2 * 14e-6
+    assert all_reduce_s(machine, group, SIZE, 1.0)[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.AUTO, Algorithm.RING, Algorithm.TREE, Algorithm.SHARP, Algorithm.NVLS])
