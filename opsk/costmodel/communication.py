@@ -86,7 +86,7 @@ def _tensor_parallel(
     passes: FloatColumn,
 ) -> Traffic:
     """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume."""
-    if np.all(shares.tp == 1):
+    if (shares.tp == 1).all():
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp)
     total = passes * all_reduce_s(machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0)
@@ -97,7 +97,7 @@ def _context_parallel(
     shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
 ) -> Traffic:
     """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
-    if np.all(shares.cp == 1):
+    if (shares.cp == 1).all():
         return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp)
     one_pass = all_gather_s(machine, group, volumes.context_parallel_bytes(shares), 1.0)
@@ -126,7 +126,7 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
 
     One activation in and one gradient in for each of its chunks.
     """
-    if np.all(shares.pp == 1):
+    if (shares.pp == 1).all():
         return _nothing(shares)
     total = point_to_point_s(
         machine,
@@ -175,7 +175,7 @@ def data_parallel(
             all=shares.expert_replicas,
         )
         total = total + model.is_moe * experts.step_s(parameters.experts, trained.experts, model.moe_layers / shares.pp)
-    if np.any(plans.offload == _WEIGHTS_ON_HOST):
+    if (plans.offload == _WEIGHTS_ON_HOST).any():
         total = total + (plans.offload == _WEIGHTS_ON_HOST) * _from_host_s(shares, parameters, machine)
     hidden = np.where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
     window = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
@@ -207,8 +207,8 @@ class _Replicas:
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all)
         reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
-        if not np.any(shares.shards_weights) and np.all(self.group == self.all):
-            if np.all(shares.shards_optimizer):
+        if not shares.shards_weights.any() and (self.group == self.all).all():
+            if shares.shards_optimizer.all():
                 return all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
             apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
             return np.where(shares.shards_optimizer, apart, all_reduce_s(machine, whole, trained * reduced, 1.0))

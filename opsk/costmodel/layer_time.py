@@ -110,7 +110,7 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
     plain = sparse = average = _with_encoder(model, plain)
     if model.has_experts:
         sparse = common + _experts(model, shares, machine, software)
-        if np.any(model.shared_ffn):
+        if model.shared_ffn.any():
             shared = _mlp(model, shares, machine, software, shares.shared_width)
             sparse = sparse + shared.times(np.minimum(model.shared_ffn, 1.0))
         share = model.moe_layers / model.layers
@@ -207,7 +207,7 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
     plain = 2.0 * hidden * (query + kv)
     sides = 2.0 * hidden + 2.0 * (query + kv)
-    if not np.any(model.is_latent):
+    if not model.is_latent.any():
         return plain, sides, 2.0 * (query + kv)
     value = model.heads * model.v_head_dim / shares.tp
     q_rank, kv_rank = model.q_lora_rank, model.kv_lora_rank
@@ -246,7 +246,7 @@ def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
     flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
     fused = CAUSAL_SHARE * flop / machine.attention_flop_per_s * (1.0 + machine.attention_size / model.head_dim)
     is_fused = model.flash_attention > 0
-    if np.all(is_fused):
+    if is_fused.all():
         return Passes(forward=fused, by_input=FUSED_BACKWARD_FLOP * fused, by_weight=_NOTHING)
     slower = np.where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
     arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)

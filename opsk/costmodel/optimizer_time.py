@@ -75,7 +75,7 @@ class Trained:
 
 def trained_parameters(shares: Shares, parameters: ParameterCount) -> Trained:
     """Return what the optimizer steps and data-parallel ranks reduce: adapters, or all but the frozen share."""
-    if np.all(shares.trained_share == 1.0):
+    if (shares.trained_share == 1.0).all():
         return Trained(dense=parameters.dense, experts=parameters.experts)
     return Trained(
         dense=parameters.dense * shares.trained_share + parameters.adapters,
@@ -91,7 +91,7 @@ def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Mac
     states = np.where(plans.precision == _FP32, _ALL_FP32, plans.states)
     traffic = largest * _TRAFFIC[states, plans.optimizer]
     on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
-    if not np.any(plans.offload):
+    if not plans.offload.any():
         return on_gpu_s
     copied_s = largest * _COPIED[states] / host_link_bytes_per_s(machine)
     on_host_s = copied_s + traffic * machine.node_gpus / HOST_BYTES_PER_S

@@ -103,7 +103,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     if model.has_encoder:
         common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
     moe, copies = model.moe_layers / model.layers, stages.weight_copies
-    adapters, expert_adapters = _adapters(model, shares, stages, widths) if np.any(shares.lora_rank) else (zero, zero)
+    adapters, expert_adapters = _adapters(model, shares, stages, widths) if shares.lora_rank.any() else (zero, zero)
     return ParameterCount(
         layer=common + (1.0 - moe) * plain + moe * sparse,
         layer_experts=moe * expert,

@@ -116,7 +116,7 @@ def _columns(table: FloatColumn) -> ShapeColumns:
     """Return the columns of a table that has one row a name; nobody may write into them, since they are shared."""
     table.flags.writeable = False
     columns = {name: table[row, ...] for row, name in enumerate(_NAMES)}
-    flags = {flag: bool(np.any(columns[name])) for flag, name in _FLAGS.items()}
+    flags = {flag: bool((columns[name]).any()) for flag, name in _FLAGS.items()}
     return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
 
 

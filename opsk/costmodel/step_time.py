@@ -163,7 +163,7 @@ def _waiting_for_host(
     shows. Left out: GPUs that share a PCIe switch.
     """
     is_offloaded = plans.offload == _ACTIVATIONS
-    if not np.any(is_offloaded):
+    if not is_offloaded.any():
         return _NOTHING
     layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
     plain, sparse = (kept_layer_bytes(model, plans, shares, layer, each) for each in (layer.plain, layer.sparse))
@@ -182,7 +182,7 @@ def _bubble(
     ``besides_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
     and prediction layers belong to the average stage too.
     """
-    if np.all(shares.pp == 1):
+    if (shares.pp == 1).all():
         return np.zeros(shares.pp.shape)
     layers = model.layers / shares.pp
     ends = (times.head + times.embedding + times.mtp) / shares.pp

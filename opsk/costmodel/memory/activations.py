@@ -166,7 +166,7 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
         smallest = np.where(stages.moe_layers > 0, sparse, plain)
     else:
         each, whole, largest, smallest = layers * plain, layers * layer.plain, layer.plain, plain
-    if np.any(shares.recompute_layers):
+    if shares.recompute_layers.any():
         some = np.clip(shares.recompute_layers, 0.0, layers) / layers
         partly = shares.full_recompute & (shares.recompute_layers > 0)
         each = np.where(partly, some * each + (1.0 - some) * whole, each)
@@ -177,9 +177,9 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
         + (2.0 * stages.is_last + is_deepspeed(plans) * (shares.pp > 1) * stages.in_flight) * shares.activation_bytes
     )
     kept = stages.in_flight * each
-    if np.any(stages.deferred):
+    if stages.deferred.any():
         kept = kept + stages.deferred * (whole - each)
-    if np.any(plans.offload == _OFFLOADED):
+    if (plans.offload == _OFFLOADED).any():
         kept = np.where(plans.offload == _OFFLOADED, np.minimum(kept, OFFLOADED_LAYERS * largest), kept)
     if model.has_mtp:
         kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
@@ -196,7 +196,7 @@ def kept_layer_bytes(
 ) -> FloatColumn:
     """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
     selective = stored - layer.attention_core
-    if np.any(is_pytorch(plans)):
+    if (is_pytorch(plans)).any():
         selected = np.minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
         selective = np.where(is_pytorch(plans), selected, selective)
     return np.where(shares.full_recompute, layer.checkpoint, np.where(shares.selective_recompute, selective, stored))

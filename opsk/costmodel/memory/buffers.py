@@ -92,7 +92,7 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
         reduced=scattered * reduced,
         at_end=scattered * at_end,
     )
-    if not np.any(is_deepspeed(plans)):
+    if not (is_deepspeed(plans)).any():
         return buffers
     return _deepspeed(model, plans, shares, parameters, buffers)
 

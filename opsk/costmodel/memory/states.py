@@ -115,7 +115,7 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
     base = weight * whole + _EXTRA[plans.precision] * linear
-    if np.any(shares.lora_rank):
+    if shares.lora_rank.any():
         is_lora = shares.lora_rank > 0
         quantized = np.where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
         adapters = parameters.adapters + parameters.expert_adapters
