@@ -45,9 +45,14 @@ docs: $(VENV)/.ready  ## write the generated pages and the README's outputs agai
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/outputs.py
 
-bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails
+bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails (RUNS=runs.csv CALCULON=clone for two more)
 	@for bench in costmodel_rows placement fabric_read exporter_scrape advice; do \
 	  echo "== $$bench"; $(BIN)/python -m benchmarks.$$bench; done
+	@echo "== calibrate_speed"; if [ -n "$(RUNS)" ]; then $(BIN)/python -m benchmarks.calibrate_speed "$(RUNS)"; \
+	  else echo "not run: name a table of runs with RUNS="; fi
+	@echo "== against_calculon"; if [ -n "$(CALCULON)" ]; then \
+	  $(BIN)/python -m benchmarks.against_calculon "$(CALCULON)" --python "$${CALCULON_PYTHON:-python3}"; \
+	  else echo "not run: name a clone of Calculon with CALCULON="; fi
 
 lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \

@@ -104,10 +104,9 @@ def _chance(advice: Advice) -> str:
     if advice.verdict is Verdict.OOM:
         return ""
     chance = f"chance {format_share(float(memory.fit_probability[0]))}"
-    cached = memory.components.get("slack")
-    if advice.verdict is not Verdict.TIGHT or cached is None:
+    if advice.verdict is not Verdict.TIGHT:
         return f" ({chance})"
-    needed = float(memory.total_bytes.expected[0] - cached[0])
+    needed = float(memory.needed_bytes.expected[0])
     return f" ({chance}, {as_gib(needed):.1f} GiB without cached blocks)"
 
 

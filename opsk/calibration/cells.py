@@ -19,6 +19,8 @@ MAX_SHOWN = 40
 MAX_TEXT = 4000
 """Signs of a cell that are read; notes of real tables have some hundred."""
 
+NO_VALUE = frozenset({"nan", "na", "n/a", "null", "<na>", "-"})
+"""What programs write into an empty cell (pandas, R, spreadsheets)."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -43,7 +45,8 @@ class Cells:
 
     def text(self, column: str) -> str:
         """Return a cell's text without blanks around it; "" where there is none."""
-        return (self._columns.get(column) or "").strip()[:MAX_TEXT]
+        found = (self._columns.get(column) or "").strip()[:MAX_TEXT]
+        return "" if found.lower() in NO_VALUE else found
 
     def size(self, column: str) -> int | None:
         """Return a cell that counts something from 1 on; 0 is "none of it" and the same as empty."""

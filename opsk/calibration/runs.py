@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsk.calibration.cells import MAX_TEXT, Cells
@@ -236,7 +236,7 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
         plan=plan,
         cluster=cluster,
         assumed=tuple(cells.assumed),
-        measured=_measured(cells, text),
+        measured=_comparable(_measured(cells, text), cells),
         tags=frozenset(word for word in ("DERIVED", *UNUSABLE) if _has_tag(text, word)),
         is_toy=notes.says("launch-bound", "toy model"),
         problems=(*cells.odd, *violations(model, plan)),
@@ -246,6 +246,14 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
 def _has_tag(text: str, word: str) -> bool:
     """Return whether a tag stands in the notes; "too close to OOM" ran."""
     return word in text.replace("close to OOM", "")
+
+
+def _comparable(measured: Measured, cells: Cells) -> Measured:
+    """Return what was measured without the seconds of a step of unknown batch, where a rate stands beside them."""
+    rates = (measured.tokens_per_s_per_gpu, measured.tflops_per_gpu, measured.mfu, measured.hfu)
+    if any(entry.field == UNKNOWN_BATCH for entry in cells.assumed) and any(rates):
+        return replace(measured, step_s=None)
+    return measured
 
 
 def _measured(cells: Cells, notes: str) -> Measured:

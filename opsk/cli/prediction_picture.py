@@ -100,9 +100,10 @@ def _verdict(shown: Mapping[str, Any]) -> Text:
     text.append(f"{mark} {words}", style=f"bold {style}")
     text.append(f" (chance to fit {format_share(memory['fit_probability'])}): {total['expected']:.1f} GiB ")
     text.append(f"({total['low']:.1f}–{total['high']:.1f}) of {as_gib(memory['capacity_bytes']):.1f} GiB")
-    cached = as_gib(memory["components"].get("slack", 0.0))
-    if shown["verdict"] == "tight" and cached >= 0.05:
-        text.append(f"; the chance is that of {total['expected'] - cached:.1f} GiB, without cached blocks")
+    needed = {name: as_gib(value) for name, value in memory["needed_bytes"].items()}
+    if shown["verdict"] == "tight" and total["expected"] - needed["expected"] >= 0.05:
+        range_of_needed = f"{needed['expected']:.1f} GiB ({needed['low']:.1f}–{needed['high']:.1f})"
+        text.append(f"; the chance is that of {range_of_needed}, without cached blocks")
     return text
 
 

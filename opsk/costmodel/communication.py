@@ -12,6 +12,7 @@ import numpy as np
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
+    Forwarding,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
@@ -26,7 +27,7 @@ from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, SOFTWARE, FloatColumn, PlanTable
+from opsk.costmodel.table import OFFLOADS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import Offload, Software
 
 _DEEPSPEED = SOFTWARE.index(Software.DEEPSPEED)
@@ -71,6 +72,11 @@ def _hidden(total: FloatColumn, window: FloatColumn) -> Traffic:
     return Traffic(total=total, exposed=np.maximum(total - window, 0.0))
 
 
+def _reduces(machine: Machine) -> BoolColumn | bool:
+    """Return where the fabric's switches reduce; False, and no work, where none do."""
+    return machine.reduces_in_network > 0 if machine.reduces_in_network.any() else False
+
+
 def _nothing(shares: Shares) -> Traffic:
     """Return no traffic."""
     zeros = np.zeros(shares.tp.shape)
@@ -89,7 +95,9 @@ def _tensor_parallel(
     if (shares.tp == 1).all():
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp)
-    total = passes * all_reduce_s(machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0)
+    total = passes * all_reduce_s(
+        machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0, in_network=_reduces(machine)
+    )
     return _hidden(total, software.tp_overlap * times.average.total)
 
 
@@ -117,7 +125,11 @@ def _expert_parallel(
         return _nothing(shares)
     group = group_of(machine, stride=shares.etp, size=shares.ep)
     share = model.moe_layers / model.layers
-    one_pass = all_to_all_s(machine, group, 2.0 * volumes.expert_parallel_bytes(model, shares), 2.0)
+    size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
+    one_pass = all_to_all_s(machine, group, size_bytes, 2.0)
+    if machine.is_rail_only.any():
+        forwarded = all_to_all_s(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
+        one_pass = np.where(machine.is_rail_only > 0, forwarded, one_pass)
     return _hidden(share * passes * one_pass, share * software.ep_overlap * times.sparse.total)
 
 
@@ -211,7 +223,11 @@ class _Replicas:
             if shares.shards_optimizer.all():
                 return all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
             apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-            return np.where(shares.shards_optimizer, apart, all_reduce_s(machine, whole, trained * reduced, 1.0))
+            return np.where(
+                shares.shards_optimizer,
+                apart,
+                all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine)),
+            )
         sharded = group_of(machine, stride=self.stride, size=self.group)
         is_partial = self.group < self.all
         tensors = np.where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
@@ -219,9 +235,12 @@ class _Replicas:
             machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
         rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group)
-        again = all_reduce_s(machine, rest, trained * reduced / self.group, layers) * is_partial
+        again = (
+            all_reduce_s(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
+            * is_partial
+        )
         apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-        whole_s = all_reduce_s(machine, whole, trained * reduced, 1.0)
+        whole_s = all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
         kept = np.where(shares.shards_optimizer & ~is_partial, apart, whole_s)
         own = all_gather_s(machine, sharded, trained * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
         return np.where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)

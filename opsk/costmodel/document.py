@@ -29,6 +29,7 @@ def _memory(memory: MemoryTable, index: int) -> dict[str, Any]:
         "allocated_bytes": _entry(memory.allocated_bytes, index),
         "reserved_bytes": _entry(memory.reserved_bytes, index),
         "device_bytes": _entry(memory.device_bytes, index),
+        "needed_bytes": range_document(memory.needed_bytes, index),
         "components": _entries(memory.components, index),
         "stage": int(_entry(memory.stage, index)),
         "moment": MOMENTS[int(_entry(memory.moment, index))],

@@ -132,17 +132,22 @@ def model_flop(
     attention_share
         What the convention counts of the decoder's attention, see `ATTENTION_SHARES`; with 0 no attention is counted.
     """
-    return _of_step(model, token_flop(model), global_batch, np.asarray(attention_share))
+    return _of_step(model, token_flop(model), global_batch, np.asarray(attention_share), np.ones(()))
 
 
 def _of_step(
-    model: ShapeColumns, flop: TokenFlop, global_batch: FloatColumn, attention_share: FloatColumn
+    model: ShapeColumns,
+    flop: TokenFlop,
+    global_batch: FloatColumn,
+    attention_share: FloatColumn,
+    trained_share: FloatColumn,
 ) -> FloatColumn:
-    """Return forward and backward of all tokens of a step [FLOP]."""
+    """Return forward and backward of all tokens of a step [FLOP]; what is frozen has no gradients of its weights."""
     attention = attention_share * (model.layers * flop.attention + flop.mtp_attention)
     attention = attention + (attention_share > 0) * model.layers * flop.encoder_attention
     products = model.layers * flop.projections + flop.logits + flop.mtp_projections + flop.mtp_logits
-    return (1 + BACKWARD_PER_FORWARD) * (products + attention) * model.seq * global_batch
+    of_products = 1 + BACKWARD_PER_FORWARD / 2 * (1 + trained_share)
+    return (of_products * products + (1 + BACKWARD_PER_FORWARD) * attention) * model.seq * global_batch
 
 
 def hardware_flop(model: ShapeColumns, shares: Shares, attention_share: float | FloatColumn = 1.0) -> FloatColumn:
@@ -162,7 +167,7 @@ def step_flop(
     """
     share = np.asarray(attention_share)
     flop = token_flop(model)
-    useful = _of_step(model, flop, shares.global_batch, share)
+    useful = _of_step(model, flop, shares.global_batch, share, shares.trained_share)
     scores = share * flop.attention + (share > 0) * flop.encoder_attention
     asked = shares.recompute_layers * shares.pp
     layers = np.where(asked > 0, np.minimum(asked, model.layers), model.layers)

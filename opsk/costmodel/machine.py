@@ -30,7 +30,8 @@ class Machine:
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``plain_flop_per_s``
     are the reached rates of large projections, of fused attention, and of products that stay in 16 bits.
     ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
-    ``capacity_bytes`` is what processes can be given of the GPU's memory.
+    ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric without spines between rails, and for one whose
+    switches reduce. ``capacity_bytes`` is what processes can be given of the GPU's memory.
     """
 
     peak_flop_per_s: FloatColumn
@@ -47,6 +48,8 @@ class Machine:
     nic_hop_s: FloatColumn
     node_gpus: FloatColumn
     nics: FloatColumn
+    is_rail_only: FloatColumn
+    reduces_in_network: FloatColumn
     pcie_bytes_per_s: FloatColumn
     tdp_w: FloatColumn
     host_w: FloatColumn
@@ -128,7 +131,17 @@ _NUMBERS = (
         "hb_hop_s",
         "nic_hop_s",
     ),
-    *("node_gpus", "nics", "pcie_bytes_per_s", "tdp_w", "host_w", "network_w", "capacity_bytes"),
+    *(
+        "node_gpus",
+        "nics",
+        "is_rail_only",
+        "reduces_in_network",
+        "pcie_bytes_per_s",
+        "tdp_w",
+        "host_w",
+        "network_w",
+        "capacity_bytes",
+    ),
 )
 
 
@@ -164,6 +177,8 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
         links.nic_hop_s,
         float(node.gpus),
         float(node.nics),
+        float(cluster.fabric == "rail-only"),
+        float(cluster.in_network_reduction),
         gpu.pcie_bytes_per_s,
         gpu.tdp_w,
         host_w(node),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from opsk.costmodel.parameters import total_parameters
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software
@@ -35,6 +36,7 @@ def violations(model: ModelShape, plan: Plan) -> tuple[str, ...]:
     """
     rules = (
         _tensor_rules,
+        _size_rules,
         _layer_rules,
         _schedule_rules,
         _recompute_rules,
@@ -46,6 +48,15 @@ def violations(model: ModelShape, plan: Plan) -> tuple[str, ...]:
         _low_precision_rules,
     )
     return tuple(violation for rule in rules for violation in rule(model, plan))
+
+
+BLOCK_SCALED = frozenset({Precision.MXFP8, Precision.NVFP4})
+BLOCK_SCALING_CHIPS = ("blackwell", "cdna4")
+"""Chip generations whose matrix units scale blocks of 16 or 32 elements themselves (OCP microscaling formats)."""
+MOST_PARAMETERS = 1e15
+"""A thousand times the largest models that were trained; more is a slip."""
+MOST_TOKENS = 10**8
+"""Ten times the longest sequences that anybody trained on."""
 
 
 def violations_on(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
@@ -65,6 +76,10 @@ def excess_gpus(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
 def missing_formats(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return a violation when the cluster's GPU has no products in the plan's number format."""
     gpu, wanted = cluster.node.gpu, plan.precision.peak_format
+    if plan.precision in BLOCK_SCALED and gpu.architecture and not gpu.architecture.startswith(BLOCK_SCALING_CHIPS):
+        return (
+            f"precision {plan.precision} needs scaling by blocks in hardware, {gpu.name} ({gpu.architecture}) has none",
+        )
     if wanted in gpu.peak_flop_per_s:
         return ()
     return (f"precision {plan.precision} needs {wanted}, {gpu.name} has {', '.join(sorted(gpu.peak_flop_per_s))}",)
@@ -91,16 +106,24 @@ def _split_widths(model: ModelShape) -> Iterator[tuple[str, int]]:
         yield "shared_ffn", shared
 
 
+def _size_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
+    """No size is beyond all reason."""
+    if (parameters := total_parameters(model)) > MOST_PARAMETERS:
+        yield f"the model has {parameters:.3g} parameters, more than {MOST_PARAMETERS:.0e}: check layers and hidden"
+    if model.seq > MOST_TOKENS:
+        yield f"seq {model.seq} is more than {MOST_TOKENS:.0e} tokens"
+
+
 def _layer_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Layers are split over stages and chunks."""
     if plan.first_stage_layers or plan.last_stage_layers:
         yield from _uneven_rules(model, plan)
         return
-    layers, chunks = model.layers + model.encoder_layers, plan.pp * plan.vpp
-    if all((layers + ends) % chunks for ends in range(3 + model.mtp_layers)):
+    chunks = plan.pp * plan.vpp
+    if (model.layers + model.encoder_layers) % chunks:
         yield (
-            f"{_layer_words(model)} is not a multiple of pp {plan.pp} x vpp {plan.vpp} = {chunks}, "
-            "nor with embedding or head counted as layers"
+            f"{_layer_words(model)} is not a multiple of pp {plan.pp} x vpp {plan.vpp} = {chunks}: "
+            "ask for uneven stages with first_stage_layers and last_stage_layers"
         )
 
 

@@ -174,8 +174,11 @@ class MemoryTable:
     components
         What ``total_bytes.expected`` is made of: ``weights``, ``gradients``, ``optimizer``, ``activations``,
         ``logits``, ``buffers`` (gathered weights, buckets, what the optimizer step needs for a moment) and
-        ``workspace`` add up to ``allocated_bytes``; with ``slack`` (fragmentation, cached blocks) to
+        ``workspace`` add up to ``allocated_bytes``; with ``slack`` (cached blocks) and ``fragmentation`` to
         ``reserved_bytes``; with ``communication`` (NCCL's buffers) and ``context`` to the total.
+    needed_bytes
+        ``total_bytes`` without ``slack`` and ``fragmentation``, which the allocator gives back or avoids before it
+        fails: what ``fit_probability`` compares with the capacity.
     stage, moment
         The stage (from 0) and the moment of the peak, an index into ``MOMENTS``.
     by_stage
@@ -192,6 +195,7 @@ class MemoryTable:
     allocated_bytes: FloatColumn
     reserved_bytes: FloatColumn
     device_bytes: FloatColumn
+    needed_bytes: Range
     by_stage: StageMemory
     fit_probability: FloatColumn
 

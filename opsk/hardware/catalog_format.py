@@ -81,6 +81,7 @@ class ClusterEntry(Entry):
     cores: Tally | None = None
     cables: Tally | None = None
     nodes_per_unit: Count | None = None
+    in_network_reduction: Annotated[bool, Field(strict=True)] | None = None
 
 
 MAX_SHOWN = 80
@@ -133,7 +134,7 @@ CLUSTER_FIELDS: Mapping[str, Conversion] = {
     name: (name, _same)
     for name in (
         *("nodes", "fabric", "switches", "oversubscription"),
-        *("leaves", "spines", "cores", "cables", "nodes_per_unit"),
+        *("leaves", "spines", "cores", "cables", "nodes_per_unit", "in_network_reduction"),
     )
 }
 
@@ -141,6 +142,7 @@ OPTIONAL_FIELDS = frozenset(
     (
         *("usable_mib", "architecture", "storage_nic", "storage_nics", "power_w"),
         *("switches", "oversubscription", "leaves", "spines", "cores", "cables", "nodes_per_unit"),
+        "in_network_reduction",
     )
 )
 """Fields that an entry without ``like`` may leave out."""

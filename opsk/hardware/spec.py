@@ -125,6 +125,8 @@ class ClusterSpec:
         Switches of each tier of the compute fabric; ``None`` when it is not known, 0 cores in a two-tier fabric.
     cables
         All InfiniBand cables, as the owners count them.
+    in_network_reduction
+        Whether the switches of the fabric reduce (SHARP) and jobs use it.
     nodes_per_unit
         Nodes that share one set of leaves (a scalable unit); ``None`` when it is not known.
     """
@@ -140,6 +142,7 @@ class ClusterSpec:
     cores: int | None = None
     cables: int | None = None
     nodes_per_unit: int | None = None
+    in_network_reduction: bool = False
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 

@@ -49,7 +49,9 @@ def peak_memory(
     running = np.maximum(np.maximum(moments[0], moments[1]), moments[2])
     allocated = np.maximum(running, moments[3])
     lived = np.maximum(running - at_rest - states.gradients_at_start, 0.0)
-    reserved = np.maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
+    cached = np.maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
+    fragments = efficiency.memory.fragmentation_fraction * lived
+    reserved = cached + fragments
     nccl = nccl_bytes(model, plans, shares, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)
     at = _Peak(stage=np.argmax(device, axis=0), rows=np.arange(device.shape[1]))
@@ -57,11 +59,13 @@ def peak_memory(
     components = _components(at, at_moment, states, activations, buffers, logits)
     components |= {
         "workspace": np.full(at.rows.shape, efficiency.memory.workspace_bytes),
-        "slack": at.chosen(reserved) - at.chosen(allocated),
+        "slack": at.chosen(cached) - at.chosen(allocated),
+        "fragmentation": at.chosen(fragments),
         "communication": nccl,
         "context": np.full(at.rows.shape, efficiency.memory.context_bytes),
     }
     expected = at.chosen(device)
+    needed = expected - components["slack"] - components["fragmentation"]
     return MemoryTable(
         capacity_bytes=capacity_bytes,
         total_bytes=range_of(expected, efficiency.spread),
@@ -72,7 +76,8 @@ def peak_memory(
         reserved_bytes=at.chosen(reserved),
         device_bytes=expected,
         by_stage=StageMemory(allocated=allocated, reserved=reserved, device=device),
-        fit_probability=fit_probability(expected - components["slack"], capacity_bytes, efficiency.spread),
+        needed_bytes=range_of(needed, efficiency.spread),
+        fit_probability=fit_probability(needed, capacity_bytes, efficiency.spread),
     )
 
 

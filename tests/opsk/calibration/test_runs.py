@@ -174,7 +174,7 @@ def test_rows_with_the_same_machine_share_it() -> None:
         ({"layers": "-5"}, "layers"),
         ({"layers": "=cmd|' /C calc'!A0"}, "layers"),
         ({"hidden": "9" * 400}, "hidden"),
-        ({"seq_len": "nan"}, "seq_len"),
+        ({"seq_len": "inf"}, "seq_len"),
         ({"micro_batch": "1.5"}, "micro_batch"),
         ({"gpus": "1000000000"}, "gpus"),
         ({"gpu": "abacus"}, "abacus"),
@@ -194,6 +194,17 @@ def test_an_impossible_row_is_told_and_kills_no_other(columns: dict[str, str], w
     (bad,) = runs.unpredictable
     assert bad.id == "bad-1"
     assert words in bad.why
+
+
+@pytest.mark.parametrize("empty", ["nan", "NaN", "NA", "n/a", "null", "-"])
+def test_what_programs_write_into_an_empty_cell_is_empty(empty: str) -> None:
+    assert one(micro_batch=empty).plan == one(micro_batch="").plan
+
+
+def test_a_rate_counts_where_the_batch_of_a_timed_step_is_not_known() -> None:
+    run = one(global_batch="", iter_time_s="3.0", tflops_per_gpu="150")
+    assert (run.measured.step_s, run.measured.tflops_per_gpu, run.is_time_scored) == (None, 150, True)
+    assert not one(global_batch="", iter_time_s="3.0", tflops_per_gpu="", tokens_per_s_per_gpu="").is_time_scored
 
 
 def test_all_that_is_wrong_with_a_row_is_told_at_once() -> None:

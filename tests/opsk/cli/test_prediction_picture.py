@@ -36,6 +36,7 @@ def document() -> dict[str, Any]:
             "allocated_bytes": 63 * GIB,
             "reserved_bytes": 66 * GIB,
             "device_bytes": 70 * GIB,
+            "needed_bytes": spread(67 * GIB, 1.2),
             "components": {
                 **{"weights": 8 * GIB, "gradients": 16 * GIB, "optimizer": 13 * GIB, "activations": 26 * GIB},
                 **{"logits": 0.0, "slack": 3 * GIB, "communication": 3.2 * GIB, "context": 0.8 * GIB},

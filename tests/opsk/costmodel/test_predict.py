@@ -81,7 +81,7 @@ def test_components_add_up(model: ModelShape, plan: Plan):
 def test_components_have_the_names_that_others_rely_on():
     table = predict(LLAMA, PlanTable.of([Plan(global_batch=1)]), a100_cluster())
     assert set(table.memory.components) == {
-        "weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "slack",
+        "weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "slack", "fragmentation",
         "communication", "context",
     }  # fmt: skip
     assert set(table.time.components) == {
@@ -245,3 +245,34 @@ def test_the_peak_lies_on_the_last_stage_where_the_vocabulary_is_large(cluster: 
     # logits: 8 x 2048 tokens x 512000 rows x (2 + 4) bytes
     assert memory.stage[0] == 3
     assert memory.components["logits"][0] == 8 * 2048 * 512000 * 6
+
+
+def test_a_rail_only_fabric_forwards_all_to_alls_over_nvlink_first():
+    plan = PlanTable.of([Plan(tp=1, ep=8, dp=32, etp=1, global_batch=64, overlap=False)])
+    wired = a100_cluster(nodes=4)
+    spread = replace(wired, node=replace(wired.node, gpus=2, nics=2, hb_domain_gpus=2), nodes=16)
+    rails, only = (
+        predict(MIXTRAL, plan, replace(spread, fabric=fabric)).time.communication["ep"][0]
+        for fabric in ("rail-optimized", "rail-only")
+    )
+    # rail-only paper, equations 2 and 3: the phase over NVLink comes on top
+    assert only > rails
+
+
+def test_switches_that_reduce_shorten_the_all_reduce_between_nodes():
+    plan = PlanTable.of([Plan(dp=256, global_batch=256, overlap=False)])
+    model = gpt(layers=24, hidden=2048, heads=16)
+    plain = a100_cluster()
+    without, reducing = (
+        predict(model, plan, replace(plain, in_network_reduction=reduces)).time.communication["dp"][0]
+        for reduces in (False, True)
+    )
+    assert reducing < without
+
+
+def test_frozen_weights_count_no_gradient_in_model_flop():
+    plan = Plan(tp=8, global_batch=8)
+    whole, lora = predict(LLAMA, PlanTable.of([plan, replace(plan, lora_rank=8)]), a100_cluster()).time.model_flop
+    attention = 3 * 4 * LLAMA.layers * LLAMA.seq * LLAMA.heads * LLAMA.head_dim * LLAMA.seq * 8
+    # forward, gradient of the input and of the weight: a third of the products falls away, nothing of attention
+    assert lora - attention == pytest.approx((whole - attention) * 2 / 3, rel=1e-9)

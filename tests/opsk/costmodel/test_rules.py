@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.costmodel.rules import excess_gpus, missing_formats, violations, violations_on
+from opsk.hardware.catalog import cluster, gpu
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software
@@ -20,9 +21,24 @@ def test_the_published_plans_break_no_rule(gpt3: ModelShape, llama3_8b: ModelSha
     assert violations(mixtral, Plan(tp=2, pp=4, ep=8, dp=8, global_batch=64)) == ()
 
 
-def test_embedding_and_head_may_count_as_layers(gpt3: ModelShape):
-    # BLOOM's 70 layers on 12 stages
-    assert violations(replace(gpt3, layers=70), Plan(pp=12, global_batch=64)) == ()
+def test_uneven_stages_must_be_asked_for(gpt3: ModelShape):
+    # BLOOM's 70 layers on 12 stages, embedding and head counted as a layer each: 5, ten times 6, 5
+    bloom = replace(gpt3, layers=70)
+    assert "layers 70 is not a multiple of pp 12" in violations(bloom, Plan(pp=12, global_batch=64))[0]
+    assert violations(bloom, Plan(pp=12, global_batch=64, first_stage_layers=5, last_stage_layers=5)) == ()
+
+
+def test_sizes_beyond_all_reason_are_refused(gpt3: ModelShape):
+    assert "parameters, more than 1e+15" in violations(replace(gpt3, layers=10**8), Plan(global_batch=1))[0]
+    assert "seq 999999999 is more than 1e+08" in violations(replace(gpt3, seq=999_999_999), Plan(global_batch=1))[0]
+
+
+def test_block_scaled_formats_need_a_chip_that_scales_blocks(gpt3: ModelShape):
+    plan = Plan(tp=8, precision=Precision.MXFP8, global_batch=1)
+    (wrong,) = missing_formats(plan, cluster("superpod-h100"))
+    assert "mxfp8 needs scaling by blocks in hardware, h100-sxm (hopper) has none" in wrong
+    b200 = replace(cluster("superpod-h100").node, gpu=gpu("b200-sxm"))
+    assert missing_formats(plan, replace(cluster("superpod-h100"), node=b200)) == ()
 
 
 @pytest.mark.parametrize(
@@ -48,15 +64,14 @@ def _wrong(model: ModelShape, **plan: Any) -> list[str]:
     return list(violations(model, Plan(**{"global_batch": 64, **plan})))
 
 
-def test_multi_token_prediction_may_count_as_a_layer_too(deepseek_v3: ModelShape):
-    # 61 layers, one of multi-token prediction, embedding and head are 64 pieces; 61, embedding and head are 63
+def test_a_shorter_last_stage_may_be_asked_for(deepseek_v3: ModelShape):
+    # DeepSeek-V3 on 16 stages: fifteen times 4 layers, and 1 beside head and multi-token prediction
     axes = {"pp": 16, "ep": 64, "dp": 64, "precision": Precision.FP8_BLOCK}
-    assert _wrong(deepseek_v3, **axes) == []
-    without = replace(deepseek_v3, mtp_layers=0)
-    assert _wrong(without, **axes) == [
-        "layers 61 is not a multiple of pp 16 x vpp 1 = 16, nor with embedding or head counted as layers"
+    assert _wrong(deepseek_v3, **axes) == [
+        "layers 61 is not a multiple of pp 16 x vpp 1 = 16: "
+        "ask for uneven stages with first_stage_layers and last_stage_layers"
     ]
-    assert _wrong(without, **axes, last_stage_layers=1) == []
+    assert _wrong(deepseek_v3, **axes, last_stage_layers=1) == []
 
 
 @pytest.mark.parametrize(
