@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsk.calibration.cells import MAX_TEXT, Cells
+from opsk.calibration.cells import MAX_SHOWN, MAX_TEXT, Cells
 from opsk.calibration.notes import read_notes
 from opsk.calibration.row_cluster import gpu_of
 from opsk.calibration.row_model import model_of
@@ -34,6 +34,8 @@ KNOWN_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "
 """A table without any of these is none of runs."""
 UNKNOWN_BATCH = "plan.global_batch"
 CUMULATIVE = "cumulative step"
+UNMODELLED = ("mamba", "ssm", "rwkv", "hybrid", "encoder", "diffusion", "vision")
+"""Kinds of model that no column of a table describes well enough, or that the cost model lacks."""
 UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
 """Words in the notes with which a time is not compared."""
 
@@ -206,6 +208,10 @@ def _settings(cells: Cells, so_far: dict[str, str]) -> str:
     notes, source = cells.text("notes"), cells.text("source")
     if CUMULATIVE not in notes.lower():
         return notes
+    if source in so_far:
+        cells.odd.append("its notes are cumulative: what the source's rows before say holds here too")
+    else:
+        cells.odd.append("its notes are cumulative, and there is no row before: settings may be missing")
     so_far[source] = f"{so_far[source]}; {notes}"[-MAX_TEXT:] if source in so_far else notes
     return so_far[source]
 
@@ -225,6 +231,7 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
     if found is None or cells.wrong:
         return None
     plan, cluster = found
+    _note_oddities(cells, plan)
     text = cells.text("notes")
     return Run(
         id=name,
@@ -241,6 +248,18 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
         is_toy=notes.says("launch-bound", "toy model"),
         problems=(*cells.odd, *violations(model, plan)),
     )
+
+
+def _note_oddities(cells: Cells, plan: Plan) -> None:
+    """Note what a row says and the prediction cannot follow."""
+    kind, chunks = cells.text("arch").lower(), cells.size("vpp")
+    if any(word in kind for word in UNMODELLED):
+        cells.odd.append(f"arch is {kind[:MAX_SHOWN]!r}: read as a decoder of attention layers")
+    if plan.pp == 1 and chunks is not None and chunks > 1:
+        cells.odd.append(f"vpp {chunks} has no meaning with one stage, and is taken as 1")
+    ranks, stated = plan.tp * plan.pp * plan.cp, cells.size("dp")
+    if stated is not None and stated != plan.dp:
+        cells.odd.append(f"dp {stated} x tp x pp x cp {ranks} is not the number of GPUs: dp {plan.dp} is taken")
 
 
 def _has_tag(text: str, word: str) -> bool:

@@ -285,3 +285,18 @@ def test_recipes_that_pipeline_tensor_parallelism_are_known_by_their_software() 
     assert one(source="NVIDIA NeMo 24.07", gpu="H100").plan.tp_overlap
     assert one(source="torchtitan", notes="torch.compile + async TP").plan.tp_overlap
     assert not one(source="Megatron-LM 2021").plan.tp_overlap
+
+
+def test_what_a_row_says_and_the_prediction_cannot_follow_is_told() -> None:
+    run = one(arch="mamba", vpp="4", pp="1", tp="4", dp="8", gpus="16")
+    words = " | ".join(run.problems)
+    assert "arch is 'mamba'" in words
+    assert "vpp 4 has no meaning with one stage" in words
+    assert "dp 8 x tp x pp x cp 4 is not the number of GPUs: dp 4 is taken" in words
+
+
+def test_cumulative_notes_are_told_with_and_without_a_row_before() -> None:
+    notes = "cumulative step: + compile"
+    runs = parse_runs(table(row(id="a-1", notes=notes), row(id="a-2", notes=notes))).runs
+    assert "there is no row before" in " ".join(runs[0].problems)
+    assert "what the source's rows before say holds here too" in " ".join(runs[1].problems)
