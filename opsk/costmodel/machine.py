@@ -14,6 +14,8 @@ from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.plan import Precision
 
+HB_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
+"""Channels that NCCL opens for a communicator over NVLink (its logs on A100 and H100) and over PCIe; from memory."""
 NO_LINK_BYTES_PER_S = 1.0
 """Where there is no link: so slow that no plan which needs it looks possible, and still a number."""
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
@@ -30,8 +32,9 @@ class Machine:
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``plain_flop_per_s``
     are the reached rates of large projections, of fused attention, and of products that stay in 16 bits.
     ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
-    ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric without spines between rails, and for one whose
-    switches reduce. ``capacity_bytes`` is what processes can be given of the GPU's memory.
+    ``nccl_channels`` are those of a communicator. ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric
+    without spines between rails, and for one whose switches reduce. ``capacity_bytes`` is what processes can be given
+    of the GPU's memory.
     """
 
     peak_flop_per_s: FloatColumn
@@ -48,6 +51,7 @@ class Machine:
     nic_hop_s: FloatColumn
     node_gpus: FloatColumn
     nics: FloatColumn
+    nccl_channels: FloatColumn
     is_rail_only: FloatColumn
     reduces_in_network: FloatColumn
     pcie_bytes_per_s: FloatColumn
@@ -134,6 +138,7 @@ _NUMBERS = (
     *(
         "node_gpus",
         "nics",
+        "nccl_channels",
         "is_rail_only",
         "reduces_in_network",
         "pcie_bytes_per_s",
@@ -177,6 +182,7 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
         links.nic_hop_s,
         float(node.gpus),
         float(node.nics),
+        HB_CHANNELS if has_hb else PCIE_CHANNELS,
         float(cluster.fabric == "rail-only"),
         float(cluster.in_network_reduction),
         gpu.pcie_bytes_per_s,

@@ -106,7 +106,9 @@ def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency
         software = efficiency.for_software(plans)
         stages = stages_of(model, shares)
         parameters = count_parameters(model, shares, stages)
-        memory = peak_memory(model, plans, shares, stages, parameters, machine.capacity_bytes, efficiency)
+        memory = peak_memory(
+            model, plans, shares, stages, parameters, machine.capacity_bytes, machine.nccl_channels, efficiency
+        )
         time = step_time(model, plans, shares, stages, parameters, machine, software, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)

@@ -31,6 +31,7 @@ _NUMBERS: dict[str, float] = {
     "nic_hop_s": 0.0,
     "node_gpus": 8.0,
     "nics": 8.0,
+    "nccl_channels": 24.0,
     "is_rail_only": 0.0,
     "reduces_in_network": 0.0,
     "pcie_bytes_per_s": PCIE_BYTES_PER_S,

@@ -128,6 +128,8 @@ def communicators(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Floa
     return used + (shares.pp > 1) * (2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * is_deepspeed(plans))
 
 
-def nccl_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, efficiency: Efficiency) -> FloatColumn:
-    """Return the NCCL buffers of all communicators [bytes]."""
-    return communicators(model, plans, shares) * efficiency.memory.communicator_bytes
+def nccl_bytes(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, channels: FloatColumn, efficiency: Efficiency
+) -> FloatColumn:
+    """Return the NCCL buffers of all communicators, each with so many ``channels`` [bytes]."""
+    return communicators(model, plans, shares) * channels * efficiency.memory.channel_bytes

@@ -33,6 +33,7 @@ def peak_memory(
     stages: Stages,
     parameters: ParameterCount,
     capacity_bytes: FloatColumn,
+    channels: FloatColumn,
     efficiency: Efficiency,
 ) -> MemoryTable:
     """Return the memory of a GPU of the fullest stage at its fullest moment.
@@ -52,7 +53,7 @@ def peak_memory(
     cached = np.maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
     fragments = efficiency.memory.fragmentation_fraction * lived
     reserved = cached + fragments
-    nccl = nccl_bytes(model, plans, shares, efficiency)
+    nccl = nccl_bytes(model, plans, shares, channels, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)
     at = _Peak(stage=np.argmax(device, axis=0), rows=np.arange(device.shape[1]))
     at_moment = np.argmax(np.stack([at.chosen(column) for column in moments]), axis=0)

@@ -276,3 +276,14 @@ def test_frozen_weights_count_no_gradient_in_model_flop():
     attention = 3 * 4 * LLAMA.layers * LLAMA.seq * LLAMA.heads * LLAMA.head_dim * LLAMA.seq * 8
     # forward, gradient of the input and of the weight: a third of the products falls away, nothing of attention
     assert lora - attention == pytest.approx((whole - attention) * 2 / 3, rel=1e-9)
+
+
+def test_nccl_opens_fewer_channels_where_gpus_talk_over_pcie():
+    plan = PlanTable.of([Plan(dp=8, global_batch=8)])
+    linked = a100_cluster()
+    bare = replace(linked, node=replace(linked.node, gpu=replace(A100, hb_bytes_per_s=0.0), hb_domain_gpus=1))
+    over_nvlink, over_pcie = (
+        predict(LLAMA, plan, cluster).memory.components["communication"][0] for cluster in (linked, bare)
+    )
+    # 24 channels against 4
+    assert over_nvlink == pytest.approx(6 * over_pcie)

@@ -19,7 +19,14 @@ ALLOCATED = ("weights", "gradients", "optimizer", "activations", "logits", "buff
 def _memory(model: ModelShape, *plans: Plan, capacity_bytes: float = 85e9) -> MemoryTable:
     shares, stages, counted = parts(model, *plans)
     return peak_memory(
-        shape_of(model), PlanTable.of(plans), shares, stages, counted, np.asarray(capacity_bytes), DEFAULT
+        shape_of(model),
+        PlanTable.of(plans),
+        shares,
+        stages,
+        counted,
+        np.asarray(capacity_bytes),
+        np.asarray(24.0),
+        DEFAULT,
     )
 
 
