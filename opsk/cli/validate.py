@@ -26,7 +26,7 @@ def validate(runs_file: Path, *, efficiency: str | None, worst: int, as_json: bo
 
     Measured columns may be missing. Inputs that a row does not state are filled in; each is listed as assumed.
 
-    Exit status: 0 predictions; 1 no row of the table can be predicted; 2 the table cannot be read.
+    Exit status: 0 predictions, or a table without rows; 1 no row can be predicted; 2 the table cannot be read.
     """
     validation = validate_runs(read_runs(runs_file), load_efficiency(efficiency))
     if as_json:

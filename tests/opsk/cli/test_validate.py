@@ -61,6 +61,12 @@ def test_a_table_of_impossible_rows_is_bad_news(tmp_path: Path) -> None:
     assert CliRunner().invoke(validate, [str(path)], standalone_mode=False).return_value == 1
 
 
+def test_a_table_without_rows_is_no_bad_news(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(table(row()).splitlines()[0] + "\n", encoding="utf-8")
+    assert CliRunner().invoke(validate, [str(path)], standalone_mode=False).return_value == 0
+
+
 def test_a_table_that_cannot_be_read_is_wrong_usage(tmp_path: Path) -> None:
     result = CliRunner().invoke(validate, [str(tmp_path / "none.csv")])
     assert result.exception is not None
