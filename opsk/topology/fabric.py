@@ -53,12 +53,18 @@ class Fault:
 
     ``kind`` is a short fixed word (``damaged_line``, ``swapped_hcas``, ...), ``where`` names node, switch, port or
     file:line, ``evidence`` the facts it was concluded from, ``cost`` what it costs, in words; empty when not known.
+    The same for programs: ``nodes`` by name, ``switches`` and ``devices`` (HCAs) by guid, ``cables`` as the two ends
+    (guid, port, guid, port) in the order of ``Cable``; what a fault does not concern is empty.
     """
 
     kind: str
     where: str
     evidence: str
     cost: str = ""
+    nodes: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    cables: tuple[tuple[str, int, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
