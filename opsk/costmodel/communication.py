@@ -40,10 +40,14 @@ GATHERS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Time of the communication of one axis, one entry a plan [s]: all of it, and what nothing hides."""
+    """Time of the communication of one axis, one entry a plan [s]: all of it, and what nothing hides.
+
+    ``window`` is the computation that it can run beside, which hides as much of it.
+    """
 
     total: FloatColumn
     exposed: FloatColumn
+    window: FloatColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ def layer_communication(
 
 def _hidden(total: FloatColumn, window: FloatColumn) -> Traffic:
     """Return traffic of which what fits beside ``window`` seconds of computation is hidden."""
-    return Traffic(total=total, exposed=np.maximum(total - window, 0.0))
+    return Traffic(total=total, exposed=np.maximum(total - window, 0.0), window=window)
 
 
 def _reduces(machine: Machine) -> BoolColumn | bool:
@@ -80,7 +84,7 @@ def _reduces(machine: Machine) -> BoolColumn | bool:
 def _nothing(shares: Shares) -> Traffic:
     """Return no traffic."""
     zeros = np.zeros(shares.tp.shape)
-    return Traffic(total=zeros, exposed=zeros)
+    return Traffic(total=zeros, exposed=zeros, window=zeros)
 
 
 def _tensor_parallel(
@@ -147,7 +151,8 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
         calls=messages_per_micro_batch(shares),
         ranks=shares.pp,
     )
-    return Traffic(total=total, exposed=total * (1.0 - software.pp_overlap))
+    hidden = total * software.pp_overlap
+    return Traffic(total=total, exposed=total - hidden, window=hidden)
 
 
 def data_parallel(

@@ -42,7 +42,7 @@ def step_time(
     spread: Spread,
 ) -> TimeTable:
     """Return the time of one step and its rates."""
-    components, traffic = _components(model, plans, shares, stages, parameters, machine, software)
+    components, traffic, windows = _components(model, plans, shares, stages, parameters, machine, software)
     expected = np.sum(list(components.values()), axis=0)
     factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
     step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
@@ -58,6 +58,7 @@ def step_time(
         hardware_flop=done,
         components=components,
         communication=traffic,
+        windows=windows,
     )
 
 
@@ -71,7 +72,7 @@ def step_seconds(
     software: SoftwareColumns,
 ) -> FloatColumn:
     """Return the expected time of one step, without its rates and parts [s]."""
-    components, _ = _components(model, plans, shares, stages, parameters, machine, software)
+    components, _, _ = _components(model, plans, shares, stages, parameters, machine, software)
     found: FloatColumn = np.sum(list(components.values()), axis=0)
     return found
 
@@ -89,8 +90,8 @@ def _components(
     parameters: ParameterCount,
     machine: Machine,
     software: SoftwareColumns,
-) -> tuple[dict[str, FloatColumn], dict[str, FloatColumn]]:
-    """Return the parts of the step, and the whole communication of each axis, hidden or not [s].
+) -> tuple[dict[str, FloatColumn], dict[str, FloatColumn], dict[str, FloatColumn]]:
+    """Return the parts of the step, the whole communication of each axis, hidden or not, and what can hide it [s].
 
     The slowest stage sets the pace for all micro-batches; the pipeline fills and drains at the average stage's pace.
     """
@@ -131,7 +132,14 @@ def _components(
         "pp": count * messages.total,
         "dp": synchronised.total.max(axis=0) + tied_s,
     }
-    return components, traffic
+    windows = {
+        "tp": per_layer * layer.tp.window * (shares.tp > 1),
+        "cp": per_layer * layer.cp.window * (shares.cp > 1),
+        "ep": per_layer * layer.ep.window * (shares.ep > 1),
+        "pp": count * messages.window,
+        "dp": synchronised.window.min(axis=0) * (shares.replicas > 1),
+    }
+    return components, traffic, windows
 
 
 def _stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: LayerTime) -> FloatColumn:

@@ -208,6 +208,7 @@ class TimeTable:
     ``optimizer``, ``overhead``, ``straggler``; they add up to ``step_s.expected``, communication counted only where
     nothing hides it; ``recompute`` includes waiting for offloaded activations, ``optimizer`` the copies of offloaded
     states; ``communication`` [s] has all of it, keys ``tp``, ``cp``, ``ep``, ``pp``, ``dp``.
+    ``windows`` [s] has the computation beside which each axis's communication can run: more than that of it shows.
     ``mfu`` and ``hfu`` are ratios of the dense peak; ``flop`` are the model FLOP of one step.
     """
 
@@ -220,6 +221,7 @@ class TimeTable:
     hardware_flop: FloatColumn
     components: Mapping[str, FloatColumn]
     communication: Mapping[str, FloatColumn]
+    windows: Mapping[str, FloatColumn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
