@@ -13,7 +13,7 @@ from opsk.cli.dumps import read_dumps, read_live
 from opsk.cli.fabric_picture import picture
 from opsk.errors import ExitStatus
 from opsk.hostlist import expand
-from opsk.slurm.topology_conf import write_tree
+from opsk.slurm.topology.tree import write_tree
 from opsk.topology.capacity import oversubscription
 from opsk.topology.fabric import Fabric
 from opsk.topology.graph import summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
 from opsk.lab.record import LabRecord
-from opsk.slurm.topology_conf import write_tree
+from opsk.slurm.topology.tree import write_tree
 from opsk.topology.design import rail_optimized_net
 from opsk.topology.ibnetdiscover import read_ibnetdiscover
 from opsk.topology.rails import find_rails

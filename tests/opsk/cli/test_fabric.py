@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opsk.slurm.topology_conf import read_topology_conf
+from opsk.slurm.topology.conf import read_topology_conf
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
 

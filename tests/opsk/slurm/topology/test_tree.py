@@ -1,42 +1,22 @@
-"""Trees that opsk writes for Slurm, and the topology files of others that it reads."""
+"""Trees that opsk writes for Slurm: one leaf a node, the same for the same cabling, and nothing that can break out."""
 
 from __future__ import annotations
 
-import json
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
-from opsk.hostlist import expand
-from opsk.slurm.topology_conf import fold, read_topology_conf, write_tree
+from opsk.slurm.topology.conf import read_topology_conf
+from opsk.slurm.topology.tree import tree_of, write_tree
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.dialects import read_fabric
+from opsk.topology.fabric import Fabric
 from opsk.topology.rails import find_rails
-
-
-@pytest.mark.shared
-def test_every_open_topology_conf_is_read_right(shared: Path) -> None:
-    """Answers: EXPECTED.json, kind slurm_topology."""
-    expected = json.loads((shared / "data/real/EXPECTED.json").read_text())["slurm_topology"]
-    for name, answer in expected.items():
-        conf = read_topology_conf((shared / "data/real/slurm_topology" / name).read_text())
-        got = {
-            "block_count": len(conf.blocks),
-            "block_sizes": conf.block_sizes,
-            "blocks": {block: len(nodes) for block, nodes in conf.blocks.items()},
-            "leaf_switches": len(conf.leaf_switches),
-            "levels": conf.levels,
-            "nodes": len(conf.nodes),
-            "nodes_listed_twice": list(conf.nodes_listed_twice),
-            "roots": list(conf.roots),
-            "switches": len(conf.switches),
-            "switches_named_but_not_defined": list(conf.undefined),
-        }
-        assert (name, got) == (name, answer)
-        assert conf.problems == ()
 
 
 def test_a_unit_is_one_leaf_switch_whatever_the_number_of_rails() -> None:
@@ -84,23 +64,6 @@ def test_a_host_name_cannot_add_a_line() -> None:
     assert "evil" not in write_tree(find_rails(fabric))
 
 
-def test_loops_continued_lines_and_rubbish_are_read_without_harm() -> None:
-    text = "SwitchName=a Switches=b\nSwitchName=b \\\n Switches=a\nrubbish\nSwitchName=c Nodes=n[3-\n"
-    conf = read_topology_conf(text)
-    assert conf.levels == 2
-    assert [problem.split(":")[1] for problem in conf.problems] == ["4", "5"]
-
-
-def test_an_empty_file_is_refused() -> None:
-    with pytest.raises(InputError, match="no switch and no block"):
-        read_topology_conf("# nothing\n")
-
-
-@given(st.lists(st.from_regex(r"[a-c]{1,2}[0-9]{0,3}", fullmatch=True), min_size=1))
-def test_folding_and_expanding_gives_the_names_back(names: list[str]) -> None:
-    assert sorted(expand(fold(names))) == sorted(set(names))
-
-
 @pytest.mark.shared
 def test_no_node_of_an_open_fabric_is_under_two_switches(shared: Path) -> None:
     for path in sorted((shared / "data/real/ib_fabric").glob("*.ibnetdiscover")):
@@ -112,3 +75,47 @@ def test_no_node_of_an_open_fabric_is_under_two_switches(shared: Path) -> None:
             conf = read_topology_conf(write_tree(rails))
             assert set(conf.nodes) == set(rails.attachments), path.name
             assert (conf.nodes_listed_twice, conf.undefined, conf.problems) == ((), (), ()), path.name
+
+
+def shuffled(fabric: Fabric, seed: int) -> Fabric:
+    """Return the same fabric as another dump would list it."""
+    order = random.Random(seed)
+
+    def mixed(things: dict) -> dict:
+        return dict(order.sample(list(things.items()), len(things)))
+
+    return replace(
+        fabric,
+        switches=mixed(fabric.switches),
+        hcas=mixed(fabric.hcas),
+        cables=tuple(order.sample(fabric.cables, len(fabric.cables))),
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_the_order_of_the_dump_does_not_show(seed: int) -> None:
+    fabric = rail_optimized_fabric(nodes=16, hcas=4, leaves=16, spines=2, pods=2, cores_per_spine=2)
+    assert write_tree(find_rails(shuffled(fabric, seed))) == write_tree(find_rails(fabric))
+
+
+@pytest.mark.shared
+def test_the_order_of_an_open_dump_does_not_show(shared: Path) -> None:
+    path = shared / "data/real/ib_fabric/ndr_dgx_rail_40sw.ibnetdiscover"
+    fabric = read_fabric(path.read_text(errors="replace"), source=path.name)
+    for seed in range(3):
+        assert write_tree(find_rails(shuffled(fabric, seed))) == write_tree(find_rails(fabric))
+
+
+def test_nodes_that_slurm_knows_and_the_fabric_does_not_show_are_named() -> None:
+    written = tree_of(find_rails(rail_optimized_fabric(nodes=2, hcas=1, leaves=1, spines=0)), node_names=["n0", "n9"])
+    assert written.conf.nodes == ("n0",)
+    assert "1 nodes (n9)" in written.notes[0]
+
+
+def test_what_is_written_means_what_was_found() -> None:
+    written = tree_of(find_rails(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
+    assert (
+        read_topology_conf(write_tree(find_rails(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))).groups
+        == written.conf.groups
+    )
