@@ -11,9 +11,9 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_dumps, read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus
 from opsk.hostlist import expand
-from opsk.slurm.topology.tree import write_tree
 from opsk.topology.capacity import oversubscription
 from opsk.topology.fabric import Fabric
 from opsk.topology.graph import summary
@@ -32,26 +32,27 @@ LIVE_DEADLINE_S = 60.0
 @click.option("--deadline", type=click.FloatRange(min=0.1), default=LIVE_DEADLINE_S, show_default=True,
               metavar="SECONDS", help="How long --live may take.")  # fmt: skip
 @click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
-@click.option("--write", "form", type=click.Choice(["tree"]), help="Print a topology.conf for Slurm instead.")
+@topology_options
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
-    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, form: str | None, strict: bool,
-    as_json: bool,
+    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, strict: bool, as_json: bool,
+    **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
 
-    Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings; 2 no
-    fabric could be read; 3 --live found no running fabric.
+    Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings, with
+    --diff when nodes change place; 2 no fabric could be read; 3 --live found no running fabric.
     """
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
+    request = checked_request(**topology)
     found = read_live(deadline) if live else read_dumps(files)
     compute_nodes = expand(nodes) if nodes is not None else None
     rails = find_rails(found, compute_nodes=compute_nodes)
-    if form:
-        click.echo(write_tree(rails, node_names=compute_nodes), nl=False)
-        return ExitStatus.ANSWER
+    if request.form:
+        domains, _ = hb_domains(rails.attachments)
+        return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
     document = fabric_document(found, rails)
     if as_json:
         echo_json(document)

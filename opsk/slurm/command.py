@@ -83,6 +83,11 @@ class CommandClient:
             self._release = (int(match.group(1)), int(match.group(2)))
         return self._release
 
+    def config(self) -> dict[str, str]:
+        """Return what ``scontrol show config`` says, by parameter; ``SLURM_CONF`` is the path of slurm.conf."""
+        pairs = (line.partition("=") for line in self._run("scontrol", "show", "config").splitlines())
+        return {name.strip(): value.strip() for name, sign, value in pairs if sign}
+
     def _squeue(self, selection: Sequence[str]) -> tuple[JobRecord, ...]:
         """Ask ``squeue`` with a separator that no job can contain."""
         columns = JOB_COLUMNS + (("ExcNodes",) if self.release() >= _EXCLUDED_NODES_SINCE else ())

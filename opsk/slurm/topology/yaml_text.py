@@ -26,7 +26,7 @@ class _PlainLoader(yaml.BaseLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose one node, refusing aliases and what is nested too deep."""
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
             raise _refused(self, "uses an alias (*name), which no topology needs")
         if self._nested >= MAX_DEPTH:
             raise _refused(self, f"is nested more than {MAX_DEPTH} deep")
@@ -76,7 +76,7 @@ def _first_document(text: str) -> Any:
         return loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
     finally:
         with contextlib.suppress(AttributeError):
-            loader.dispose()  # type: ignore[no-untyped-call]
+            loader.dispose()
 
 
 def _refused(loader: Any, why: str) -> _RefusedError:
