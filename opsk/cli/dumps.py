@@ -12,13 +12,19 @@ from pathlib import Path
 from opsk.errors import InputError, UnavailableError
 from opsk.topology.dialects import merge, read_fabric
 from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.guid_tables import GuidNames, read_guid_names, with_names
 
 MAX_BYTES = 1 << 30
 """More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory; also for what gzip unpacks."""
 
+_TABLE_CHARACTERS = 1 << 24
+"""More than any table of hosts and guids; larger files are not tried as one."""
+
 STDIN = Path("-")
 _GZIP = b"\x1f\x8b"
 _ERRORS_SHOWN = 300
+_ENCODING_BYTES = 400
+_MOSTLY = 0.9
 
 
 def read_dump(path: Path) -> Fabric:
@@ -35,18 +41,34 @@ def read_dump(path: Path) -> Fabric:
 def read_dumps(paths: Sequence[Path]) -> Fabric:
     """Return several dumps as one fabric; those that cannot be read are faults while any other can.
 
+    A table of hosts and guids among them gives its names to the HCAs of the others.
+
     Raises
     ------
     InputError
         When none can be read; the message names all.
     """
     fabrics: list[Fabric] = []
+    tables: list[GuidNames] = []
     unread: list[InputError] = []
     for path in paths:
         try:
-            fabrics.append(read_dump(path))
+            text = text_of(path)
+            names = read_guid_names(text, source=str(path)) if len(text) < _TABLE_CHARACTERS else None
+            if names is None:
+                fabrics.append(read_fabric(text, source=str(path)))
+            else:
+                tables.append(names)
         except InputError as error:
             unread.append(error)
+    if tables and not fabrics:
+        unread += [
+            InputError(
+                f"{names.source}: a table of hosts and guids, no switch at all in it, so no fabric",
+                hint="give the tree of `sharp_cmd topology`, or a dump of ibnetdiscover, along with it",
+            )
+            for names in tables
+        ]
     if not fabrics:
         raise InputError("; ".join(error.message for error in unread), hint=unread[0].hint if unread else "")
     faults = tuple(
@@ -54,6 +76,8 @@ def read_dumps(paths: Sequence[Path]) -> Fabric:
         for error in unread
     )
     fabric = merge(fabrics)
+    for names in tables:
+        fabric = with_names(fabric, names)
     return replace(fabric, faults=(*fabric.faults, *faults))
 
 
@@ -105,9 +129,18 @@ def text_of(path: Path) -> str:
         content = _unpacked(content, path)
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES} bytes, no fabric dump is", hint="give one dump a file")
+    return content.decode(_encoding(content), "replace")
+
+
+def _encoding(content: bytes) -> str:
+    """Return UTF-16 where a byte order mark, or every other byte being 0, says so; else UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16", "replace")
-    return content.decode("utf-8", "replace")
+        return "utf-16"
+    start = content[:_ENCODING_BYTES]
+    for zeros, encoding in ((start[1::2], "utf-16-le"), (start[::2], "utf-16-be")):
+        if zeros and zeros.count(0) > _MOSTLY * len(zeros) and start.count(0) < len(start):
+            return encoding
+    return "utf-8"
 
 
 def _unpacked(content: bytes, path: Path) -> bytes:

@@ -22,13 +22,22 @@ _FACTORY = re.compile(
     r"MT\d{3,6}\b|ConnectX|\(none\)|Voltaire|.*\b(?:Mellanox|NVIDIA) Technologies|.*\bInfiniHost\b", re.IGNORECASE
 )
 _LONE_DEVICE = re.compile(r"HCA-\d+|(?:mlx|mthca|qib|hfi|ipath)\d*_\d+|ibp\d+s\d+\w*")
-_SHARP = re.compile(r"\bAggregation Node\b")
+_SHARP = "Aggregation Node"
 
 SWITCH, ADAPTER, ROUTER = "Switch", "Ca", "Rt"
 _KIND_OF_PREFIX = {"S": SWITCH, "H": ADAPTER, "R": ROUTER}
 
-Claim = tuple[str, int, int, str]
-"""What a port says of its cable: far token, far port, width, speed word."""
+UNKNOWN_SPEED = "???"
+"""What the tools print for a speed that is newer than they are."""
+
+End = tuple[str, int]
+"""A port: token of its node, and number."""
+Link = tuple[int, str]
+"""Width and speed word."""
+NOT_TOLD: Link = (0, "")
+"""The link of a port whose line does not say, or was cut before it did."""
+Claim = tuple[End, Link, int]
+"""What a port says of its cable: the far port, the link, and the line that says so."""
 
 
 @dataclass(slots=True)
@@ -51,11 +60,11 @@ class Assembly:
     """
 
     source: str
-    claims: dict[tuple[str, int], Claim] = field(default_factory=dict)
-    claim_lines: dict[tuple[str, int], int] = field(default_factory=dict)
+    claims: dict[End, Claim] = field(default_factory=dict)
     mentions: dict[str, tuple[str, int]] = field(default_factory=dict)
+    port_lids: dict[End, int] = field(default_factory=dict)
     _blocks: dict[str, _Block] = field(default_factory=dict)
-    _second_claims: dict[tuple[str, int], list[Claim]] = field(default_factory=dict)
+    _second_claims: dict[End, list[Claim]] = field(default_factory=dict)
     _faults: list[Fault] = field(default_factory=list)
     _damaged: int = 0
 
@@ -75,24 +84,19 @@ class Assembly:
         known.description = known.description or description
         known.ports = max(known.ports, ports)
 
-    def claim(self, own: tuple[str, int], claim: Claim, line: int) -> None:
+    def claim(self, own: End, far: End, link: Link, line: int) -> None:
         """State what a port says of its cable."""
-        if own in self.claims:
-            self.second_claim(own, claim, line)
+        first = self.claims.get(own)
+        if first is None:
+            self.claims[own] = (far, link, line)
             return
-        self.claims[own] = claim
-        self.claim_lines[own] = line
-
-    def second_claim(self, own: tuple[str, int], claim: Claim, line: int) -> None:
-        """State that ``own`` was seen before with another far end."""
-        first = self.claims[own]
-        if first[:2] == claim[:2]:
+        if first[0] == far:
             return
-        self._second_claims.setdefault(own, []).append(claim)
+        self._second_claims.setdefault(own, []).append((far, link, line))
         self.fault(
             "port_named_twice",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{self.claim_lines[own]} and {line})",
-            f"cabled to {self._name(first[0])} port {first[1]} and to {self._name(claim[0])} port {claim[1]}",
+            f"{self._name(own[0])} port {own[1]} ({self.source}:{first[2]} and {line})",
+            f"cabled to {self._name(first[0][0])} port {first[0][1]} and to {self._name(far[0])} port {far[1]}",
         )
 
     def damaged(self, line: int, text: str, why: str = "cannot be read") -> None:
@@ -132,8 +136,8 @@ class Assembly:
                 "damaged_line", self.source, f"{more} more lines cannot be read", "what they said is missing here"
             )
         self._add_named_only()
-        cables = self._cables()
         guids = self._guids()
+        cables = self._cables(guids)
         switches: dict[str, Switch] = {}
         hcas: dict[str, Hca] = {}
         routers: dict[str, Hca] = {}
@@ -149,11 +153,12 @@ class Assembly:
             switches=switches,
             hcas=hcas,
             routers=routers,
-            cables=tuple(sorted((self._cable(guids, *entry) for entry in cables.items()), key=_place)),
+            cables=cables,
             faults=tuple(self._faults),
             source=self.source,
             generated=generated,
             extra=extra or {},
+            port_lids={(guids[token], port): lid for (token, port), lid in self.port_lids.items() if token in guids},
         )
 
     def _add_named_only(self) -> None:
@@ -179,56 +184,99 @@ class Assembly:
                 "what else is cabled there is not known",
             )
 
-    def _cables(self) -> dict[tuple[str, int, str, int], tuple[int, str, int]]:
-        """Return the ends of each cable with width, speed and line; report statements that do not fit together."""
-        cables: dict[tuple[str, int, str, int], tuple[int, str, int]] = {}
-        pairs = list(self.claims.items())
-        pairs += [(own, claim) for own, claims in self._second_claims.items() for claim in claims]
-        for own, (far, far_port, width, speed) in pairs:
-            answer = self.claims.get((far, far_port))
+    def _cables(self, guids: dict[str, str]) -> tuple[Cable, ...]:
+        """Return the cables in the order of their ends; report statements that do not fit together."""
+        claims = self.claims
+        found: list[tuple[str, int, str, int, Link, int]] = []
+        doubtful: list[tuple[End, Claim]] = []
+        for own, claim in claims.items():
+            far, link, line = claim
+            answer = claims.get(far)
+            if answer is None or answer[0] != own or answer[1] != link:
+                doubtful.append((own, claim))
+            elif own <= far:
+                found.append(_ordered(guids, own, far, link, min(line, answer[2])))
+        doubtful += [(own, claim) for own, more in self._second_claims.items() for claim in more]
+        weighed = self._weigh(doubtful)
+        found += [_ordered(guids, own, far, link, line) for (own, far), (link, line) in weighed.items()]
+        found.sort()
+        self._unknown_speeds(found)
+        rates = {link: link_bytes_per_s(*link) for *_, link, _ in found}
+        return tuple(
+            Cable(
+                a_guid=a_guid,
+                a_port=a_port,
+                b_guid=b_guid,
+                b_port=b_port,
+                width=link[0],
+                speed=link[1],
+                bytes_per_s=rates[link],
+                line=line,
+            )
+            for a_guid, a_port, b_guid, b_port, link, line in found
+        )
+
+    def _weigh(self, doubtful: list[tuple[End, Claim]]) -> dict[tuple[End, End], tuple[Link, int]]:
+        """Return the cables among statements that no equal statement of the far end confirms."""
+        cables: dict[tuple[End, End], tuple[Link, int]] = {}
+        for own, (far, link, line) in doubtful:
+            answer = self.claims.get(far)
             if answer is None:
-                if self._blocks[far].described:
-                    self._one_sided(own, far, far_port)
-            elif answer[:2] != own and not self._also_says((far, far_port), own):
-                self._contradicted(own, (far, far_port), answer)
+                if self._blocks[far[0]].described:
+                    self._one_sided(own, far, line)
+            elif answer[0] != own and not self._also_says(far, own):
+                self._contradicted(own, far, answer[0], line)
                 continue
-            key = (*own, far, far_port) if own <= (far, far_port) else (far, far_port, *own)
+            key = (own, far) if own <= far else (far, own)
             seen = cables.get(key)
-            line = self.claim_lines[own]
             if seen is None:
-                cables[key] = (width, speed, line)
-            elif (width, speed) != seen[:2]:
-                cables[key] = self._better(key, seen, (width, speed, line))
+                cables[key] = (link, line)
+            elif NOT_TOLD in (link, seen[0]):
+                cables[key] = (max(link, seen[0]), seen[1])
+            elif link != seen[0]:
+                cables[key] = self._better(key, seen, (link, line))
         return cables
 
-    def _also_says(self, port: tuple[str, int], far: tuple[str, int]) -> bool:
-        return any(claim[:2] == far for claim in self._second_claims.get(port, ()))
+    def _unknown_speeds(self, found: list[tuple[str, int, str, int, Link, int]]) -> None:
+        """Report once the links whose speed the program that wrote the dump did not know."""
+        lines = [line for *_, link, line in found if link[1] == UNKNOWN_SPEED]
+        if lines:
+            self.fault(
+                "unknown_speed",
+                f"{len(lines)} links, first {self.source}:{min(lines)}",
+                f"the dump prints {UNKNOWN_SPEED}: the program that wrote it is older than these links",
+                "their bandwidth is not known and counts as 0",
+            )
 
-    def _one_sided(self, own: tuple[str, int], far: str, far_port: int) -> None:
+    def _also_says(self, port: End, far: End) -> bool:
+        return any(claim[0] == far for claim in self._second_claims.get(port, ()))
+
+    def _one_sided(self, own: End, far: End, line: int) -> None:
         self.fault(
             "one_sided_link",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{self.claim_lines[own]})",
-            f"names {self._name(far)} port {far_port}, which says nothing of it",
+            f"{self._name(own[0])} port {own[1]} ({self.source}:{line})",
+            f"names {self._name(far[0])} port {far[1]}, which says nothing of it",
             "the link may be down in one direction",
         )
 
-    def _contradicted(self, own: tuple[str, int], far: tuple[str, int], answer: Claim) -> None:
+    def _contradicted(self, own: End, far: End, answer: End, line: int) -> None:
         self.fault(
             "ends_contradict",
-            f"{self._name(own[0])} port {own[1]} ({self.source}:{self.claim_lines[own]})",
+            f"{self._name(own[0])} port {own[1]} ({self.source}:{line})",
             f"names {self._name(far[0])} port {far[1]}, which names {self._name(answer[0])} port {answer[1]}",
             "not counted as a cable",
         )
 
-    def _better(
-        self, key: tuple[str, int, str, int], seen: tuple[int, str, int], new: tuple[int, str, int]
-    ) -> tuple[int, str, int]:
+    def _better(self, key: tuple[End, End], seen: tuple[Link, int], new: tuple[Link, int]) -> tuple[Link, int]:
         """Return the faster of two statements about one cable, which does not depend on their order."""
-        slow, fast = sorted((seen, new), key=lambda link: (link[0], speed_rank(link[1]), link[1]))
+        slow, fast = sorted((seen, new), key=lambda said: (said[0][0], speed_rank(said[0][1]), said[0][1]))
+        (own, port), (far, far_port) = key
+        (slow_width, slow_speed), (fast_width, fast_speed) = slow[0], fast[0]
         self.fault(
             "ends_disagree_on_speed",
-            f"{self._name(key[0])} port {key[1]} to {self._name(key[2])} port {key[3]}",
-            f"one end says {slow[0]}x{slow[1]}, the other {fast[0]}x{fast[1]} ({self.source}:{seen[2]} and {new[2]})",
+            f"{self._name(own)} port {port} to {self._name(far)} port {far_port}",
+            f"one end says {slow_width}x{slow_speed}, the other {fast_width}x{fast_speed} "
+            f"({self.source}:{seen[1]} and {new[1]})",
             "the link may run at the slower rate",
         )
         return fast
@@ -241,22 +289,6 @@ class Assembly:
             guid = _guid(token)
             guids[token] = f"{guid}/{block.kind.lower()}" if block.kind != SWITCH and guid in taken else guid
         return guids
-
-    def _cable(self, guids: dict[str, str], key: tuple[str, int, str, int], link: tuple[int, str, int]) -> Cable:
-        a_guid, a_port, b_guid, b_port = guids[key[0]], key[1], guids[key[2]], key[3]
-        if (b_guid, b_port) < (a_guid, a_port):
-            a_guid, a_port, b_guid, b_port = b_guid, b_port, a_guid, a_port
-        width, speed, line = link
-        return Cable(
-            a_guid=a_guid,
-            a_port=a_port,
-            b_guid=b_guid,
-            b_port=b_port,
-            width=width,
-            speed=speed,
-            bytes_per_s=link_bytes_per_s(width, speed),
-            line=line,
-        )
 
     def _name(self, token: str) -> str:
         """Return what people call a node: its description if it has one, and the guid."""
@@ -271,7 +303,7 @@ def adapter(guid: str, description: str, line: int) -> Hca:
     ``host HCA-1``, ``host mlx5_0`` name host and device; a single word is a host, unless it looks like a device; the
     texts that adapters carry from the factory (``MT4129 ConnectX7   Mellanox Technologies``) name no host.
     """
-    if _SHARP.search(description):
+    if _SHARP in description:
         return Hca(guid=guid, description=description, node=None, device=None, sharp=True, line=line)
     words = description.split()
     if not words or _FACTORY.match(" ".join(words)):
@@ -288,5 +320,9 @@ def _guid(token: str) -> str:
     return token[2:].lower() if token[1:2] == "-" and token[0] in _KIND_OF_PREFIX else token
 
 
-def _place(cable: Cable) -> tuple[str, int, str, int]:
-    return cable.a_guid, cable.a_port, cable.b_guid, cable.b_port
+def _ordered(guids: dict[str, str], own: End, far: End, link: Link, line: int) -> tuple[str, int, str, int, Link, int]:
+    """Return a cable with its ends in the order that ``Cable`` promises."""
+    a_guid, b_guid = guids[own[0]], guids[far[0]]
+    if (b_guid, far[1]) < (a_guid, own[1]):
+        return b_guid, far[1], a_guid, own[1], link, line
+    return a_guid, own[1], b_guid, far[1], link, line

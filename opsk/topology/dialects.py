@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from opsk.topology.allocation import without_cycle_search
 from opsk.topology.fabric import Cable, Fabric, Fault
+from opsk.topology.guid_tables import is_guid_tree, read_guid_tree
+from opsk.topology.ibdiagnet_lst import LINE as _LINK_LIST
+from opsk.topology.ibdiagnet_lst import read_ibdiagnet_lst
 from opsk.topology.iblinkinfo import read_iblinkinfo
 from opsk.topology.ibnetdiscover import read_ibnetdiscover
 from opsk.topology.ibsim_net import read_ibsim_net
@@ -20,22 +25,38 @@ _PORTS_REPORT = re.compile(r"^\s*(?:SW|CA|RT)\s+-?\d*\s+\d+\s+0x[0-9a-fA-F]+\s",
 _NET = re.compile(r'^\s*(?:Switch|Hca|Ca|Rt)\s+\d+\s+"(?![SHR]-)|^\s*Hca\s+\d+\s+"', re.MULTILINE)
 
 
+class Reader(Protocol):
+    """Reads one dialect."""
+
+    def __call__(self, text: str, *, source: str) -> Fabric:
+        """Return the fabric of a dump."""
+
+
 def read_fabric(text: str, *, source: str) -> Fabric:
-    """Return the fabric of a dump in any dialect: ibnetdiscover, its ports report, iblinkinfo, ibsim ``.net``.
+    """Return the fabric of a dump in any dialect.
+
+    These are ``ibnetdiscover``, its ports report (``-p``), ``iblinkinfo``, ``ibdiagnet``'s list of links, ibsim's
+    ``.net`` and the tree of ``sharp_cmd topology``.
 
     Raises
     ------
     InputError
         When no switch is found in it.
     """
-    start = text[:_LOOK_AT]
+    with without_cycle_search():
+        return _reader_of(text[:_LOOK_AT])(text, source=source)
+
+
+def _reader_of(start: str) -> Reader:
     if _LINK_INFO.search(start):
-        return read_iblinkinfo(text, source=source)
+        return read_iblinkinfo
     if _PORTS_REPORT.search(start):
-        return read_ports_report(text, source=source)
-    if _NET.search(start):
-        return read_ibsim_net(text, source=source)
-    return read_ibnetdiscover(text, source=source)
+        return read_ports_report
+    if _LINK_LIST.search(start):
+        return read_ibdiagnet_lst
+    if is_guid_tree(start):
+        return read_guid_tree
+    return read_ibsim_net if _NET.search(start) else read_ibnetdiscover
 
 
 def merge(fabrics: Sequence[Fabric]) -> Fabric:
@@ -53,6 +74,7 @@ def merge(fabrics: Sequence[Fabric]) -> Fabric:
             switches={**whole.switches, **fabric.switches},
             hcas={**whole.hcas, **fabric.hcas},
             routers={**whole.routers, **fabric.routers},
+            port_lids={**whole.port_lids, **fabric.port_lids},
         )
     return replace(
         whole,

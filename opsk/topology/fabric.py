@@ -71,7 +71,8 @@ class Fault:
 class Fabric:
     """A subnet as cabled; guids are keys, ``cables`` holds each cable once, those to SHARP nodes and loops too.
 
-    ``routers`` are InfiniBand routers (``Rt``): ends of cables, but no channel adapters.
+    ``routers`` are InfiniBand routers (``Rt``): ends of cables, but no channel adapters. ``port_lids`` holds the LID of
+    each adapter port, by guid and port, that the dump tells; a switch has one LID, its own.
     """
 
     switches: Mapping[str, Switch]
@@ -82,3 +83,4 @@ class Fabric:
     generated: str = ""
     extra: Mapping[str, str] = field(default_factory=dict)
     routers: Mapping[str, Hca] = field(default_factory=dict)
+    port_lids: Mapping[tuple[str, int], int] = field(default_factory=dict)

@@ -56,7 +56,7 @@ def _port(assembly: Assembly, current: str, number: int, match: re.Match[str]) -
     port, far, far_port, rest = match.groups()
     width, speed = _rate(rest)
     assembly.mentions.setdefault(far, ("", number))
-    assembly.claim((current, int(port)), (far, int(far_port or 1), width, speed), number)
+    assembly.claim((current, int(port)), (far, int(far_port or 1)), (width, speed), number)
 
 
 def _rate(rest: str) -> tuple[int, str]:

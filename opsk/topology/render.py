@@ -39,19 +39,22 @@ def as_ibnetdiscover(fabric: Fabric) -> str:
         lines += ["", "vendid=0x2c9", f"switchguid=0x{guid.lstrip('0')}({guid.lstrip('0')})"]
         lines.append(f'Switch\t{switch.ports} "S-{guid}"\t\t# "{switch.description}" enhanced port 0 lid {lid} lmc 0')
         for port, far, far_port, cable in ends[guid]:
-            tail = f"lid {_lid(fabric, far)} {cable.width}x{cable.speed}"
-            label = f"({far.lstrip('0')})" if far in fabric.hcas else ""
+            tail = f"lid {_lid(fabric, far, far_port)} {cable.width}x{cable.speed}"
+            label = "" if far in fabric.switches else f"({far.lstrip('0')})"
             lines.append(f'[{port}]\t"{_id(fabric, far)}"[{far_port}]{label}\t\t# "{_text(fabric, far)}" {tail}')
-    for guid, hca in fabric.hcas.items():
+    for guid, hca in (*fabric.hcas.items(), *fabric.routers.items()):
         ports = max((end[0] for end in ends[guid]), default=1)
+        word = "Rt" if guid in fabric.routers else "Ca"
         lines += [
             "",
             "vendid=0x2c9",
-            f"caguid=0x{guid.lstrip('0')}",
-            f'Ca\t{ports} "H-{guid}"\t\t# "{hca.description}"',
+            f"{word.lower()}guid=0x{guid.lstrip('0')}",
+            f'{word}\t{ports} "{_id(fabric, guid)}"\t\t# "{hca.description}"',
         ]
         for port, far, far_port, cable in ends[guid]:
-            tail = f'lid 0 lmc 0 "{_text(fabric, far)}" lid {_lid(fabric, far)} {cable.width}x{cable.speed}'
+            rate = f"{cable.width}x{cable.speed}"
+            lids = _lid(fabric, guid, port), _lid(fabric, far, far_port)
+            tail = f'lid {lids[0]} lmc 0 "{_text(fabric, far)}" lid {lids[1]} {rate}'
             lines.append(f'[{port}]({guid.lstrip("0")})\t"{_id(fabric, far)}"[{far_port}]\t\t# {tail}')
     return "\n".join(lines) + "\n"
 
@@ -82,12 +85,17 @@ def _net_port(fabric: Fabric, end: _End) -> str:
 
 
 def _id(fabric: Fabric, guid: str) -> str:
-    return f"{'S' if guid in fabric.switches else 'H'}-{guid}"
+    return f"{'S' if guid in fabric.switches else 'R' if guid in fabric.routers else 'H'}-{guid}"
 
 
 def _text(fabric: Fabric, guid: str) -> str:
-    return fabric.switches[guid].description if guid in fabric.switches else fabric.hcas[guid].description
+    if guid in fabric.switches:
+        return fabric.switches[guid].description
+    return (fabric.hcas.get(guid) or fabric.routers[guid]).description
 
 
-def _lid(fabric: Fabric, guid: str) -> int:
-    return (fabric.switches[guid].lid or 0) if guid in fabric.switches else 0
+def _lid(fabric: Fabric, guid: str, port: int) -> int:
+    """Return the LID of a port: a switch has one for all of its ports."""
+    if guid in fabric.switches:
+        return fabric.switches[guid].lid or 0
+    return fabric.port_lids.get((guid, port), 0)
