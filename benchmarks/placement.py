@@ -11,7 +11,7 @@ import resource
 import time
 
 from opsk.planner.placement import place
-from opsk.planner.routes import switch_graph
+from opsk.planner.network import routes_of
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.model import ModelShape
@@ -39,8 +39,8 @@ def main() -> None:
     fabric = rail_optimized_fabric(nodes=NODES, hcas=8, leaves=2560, spines=32, pods=20, cores_per_spine=16)
     rails = find_rails(fabric)
     start = time.perf_counter()
-    graph = switch_graph(fabric)
-    print(f"switch graph, once a fabric: {time.perf_counter() - start:.2f} s")
+    routes = routes_of(fabric, rails)
+    print(f"routes, once a fabric: {time.perf_counter() - start:.2f} s")
     names = [f"n{number}" for number in range(NODES)]
     dice = random.Random(1)
     scattered = dice.sample(names, USED)
@@ -54,7 +54,7 @@ def main() -> None:
         best = float("inf")
         for _ in range(3):
             start = time.perf_counter()
-            placed = place(MODEL, PLAN, rails, nodes, 8, graph=graph, slurm_nodes=slurm_nodes)
+            placed = place(MODEL, PLAN, rails, nodes, 8, routes=routes, slurm_nodes=slurm_nodes)
             best = min(best, time.perf_counter() - start)
         load, default = placed.traffic.max_link_load, placed.default_traffic.max_link_load
         print(

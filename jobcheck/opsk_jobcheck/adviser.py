@@ -14,7 +14,7 @@ from opsk.costmodel.widening import with_assumed
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.routes import SwitchGraph
+from opsk.planner.routes import Routes
 from opsk.topology.rails import Rails
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
@@ -39,8 +39,8 @@ class Adviser:
         Where the cluster was named, for people (``--cluster superpod-h100``).
     rails
         The compute fabric as cabled; ``None`` when no dump was given.
-    graph
-        Switches and their cables of the same fabric, for routes; without it link loads are estimated from uplinks.
+    routes
+        How traffic runs on the same fabric; without it link loads are estimated from uplinks.
     fabric_from
         Where the fabric was read from, for people.
     efficiency
@@ -52,7 +52,7 @@ class Adviser:
     cluster: ClusterSpec | None = None
     cluster_from: str = ""
     rails: Rails | None = None
-    graph: SwitchGraph | None = None
+    routes: Routes | None = None
     fabric_from: str = ""
     efficiency: Efficiency = DEFAULT
     search: bool = field(default=True)
@@ -143,7 +143,7 @@ class Adviser:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
         gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
         try:
-            placed = advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node, graph=self.graph)
+            placed = advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node, routes=self.routes)
             return replace(placed, fabric_from=self.fabric_from)
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)

@@ -9,7 +9,7 @@ from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.dumps import read_dumps
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.config import SiteConfig
-from opsk.planner.routes import switch_graph
+from opsk.planner.network import routes_of
 from opsk.topology.rails import find_rails
 from opsk_jobcheck.adviser import Adviser
 
@@ -25,11 +25,12 @@ def site_adviser(site: SiteConfig, *, cluster: str | None = None, fabric: Sequen
     named = cluster or site.cluster
     dumps = tuple(fabric) or site.fabric
     cabled = read_dumps(dumps) if dumps else None
+    rails = find_rails(cabled) if cabled else None
     return Adviser(
         cluster=named_cluster(named) if named else None,
         cluster_from=named or "",
-        rails=find_rails(cabled) if cabled else None,
-        graph=switch_graph(cabled) if cabled else None,
+        rails=rails,
+        routes=routes_of(cabled, rails) if rails else None,
         fabric_from=", ".join(str(dump) for dump in dumps),
         efficiency=load_efficiency(site.efficiency),
     )

@@ -11,10 +11,10 @@ from opsk.cli.place_document import place_document
 from opsk.cli.place_inputs import Request, asked_for, gather
 from opsk.cli.place_picture import picture
 from opsk.errors import ExitStatus, InputError
+from opsk.planner.network import routes_of
 from opsk.planner.placement import DISTRIBUTIONS
 from opsk.planner.placement import place as place_ranks
 from opsk.planner.ranks import RankOrder
-from opsk.planner.routes import switch_graph
 from opsk.slurm.command import CommandClient
 
 
@@ -54,7 +54,8 @@ def place(
         asked.rails,
         asked.nodes,
         asked.gpus_per_node,
-        graph=switch_graph(asked.fabric),
+        routes=routes_of(asked.fabric, asked.rails),
+        step=asked.step,
         order=RankOrder(rank_order),
         distribution=distribution,
         slurm_nodes=asked.slurm_nodes,

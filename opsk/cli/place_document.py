@@ -8,7 +8,7 @@ from typing import Any
 
 from opsk.cli.place_inputs import Asked
 from opsk.planner.launch import launch_of
-from opsk.planner.placement import Placement, TrafficShare
+from opsk.planner.placement import AxisLoad, Placement, TrafficShare
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fault
 
@@ -29,6 +29,7 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
         "spare_nodes": placement.spare_nodes,
         **_numbers(placement.traffic),
         "busiest_cable": _cable(asked, placement.traffic),
+        "predicted": _predicted(asked, placement),
         "versus_default": {
             **_numbers(placement.default_traffic),
             "difference": _difference(placement.traffic, placement.default_traffic),
@@ -45,6 +46,33 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
         "faults": _faults(asked, placement),
         "ranks": placement.ranks,
     }
+
+
+def _predicted(asked: Asked, placement: Placement) -> dict[str, Any]:
+    """Return the predicted step, or its communication alone, against Slurm's order and against what is possible."""
+    ours, default = placement.traffic.step_s, placement.default_traffic.step_s
+    return {
+        "what": "step" if placement.is_whole_step else "communication",
+        "step_s": ours,
+        "default_step_s": default,
+        "default_is_slower_by": default / ours - 1.0 if ours and math.isfinite(ours) else 0.0,
+        "lower_bound_s": placement.least_step_s,
+        "gap": placement.gap,
+        "is_optimal": placement.is_optimal,
+        "axes": {axis: _axis(asked, load) for axis, load in placement.traffic.axes.items()},
+        "default_axes": {axis: _axis(asked, load) for axis, load in placement.default_traffic.axes.items()},
+    }
+
+
+def _axis(asked: Asked, load: AxisLoad) -> dict[str, Any]:
+    """Return how long the link that decides an axis is busy, and which it is."""
+    fabric = asked.fabric
+    names = [
+        short_name(fabric.switches[guid].description) if guid in fabric.switches
+        else fabric.hcas[guid].description if guid in fabric.hcas else guid
+        for guid in load.link
+    ]  # fmt: skip
+    return {"busy_s": load.busy_s, "link": load.link, "names": names}
 
 
 def _numbers(traffic: TrafficShare) -> dict[str, float]:

@@ -9,11 +9,13 @@ from pathlib import Path
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import harmless
 from opsk.cli.dumps import read_dumps
+from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.plan_file import PlanFile, read_plan_file
 from opsk.config import load_site
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand, fold
+from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord
 from opsk.topology.design import rail_optimized_fabric
@@ -41,6 +43,7 @@ class Asked:
     """What to place: ``nodes`` are candidates, ``slurm_nodes`` those of a job in Slurm's own order.
 
     ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
+    ``step`` is what the cost model says of the plan on this cluster, where the cluster is known.
     """
 
     model: ModelShape
@@ -54,6 +57,7 @@ class Asked:
     slurm_nodes: tuple[str, ...] | None = None
     assumed: tuple[Assumption, ...] = ()
     is_designed: bool = False
+    step: StepModel = COMMUNICATION_ONLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,9 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         slurm_nodes=job.nodes if job is not None and nodes == job.nodes else None,
         assumed=(*assumed, *guesses),
         is_designed=not dumps,
+        step=step_model(model, plan, as_cabled(cluster, rails), load_efficiency(site.efficiency))
+        if cluster
+        else COMMUNICATION_ONLY,
     )
 
 

@@ -94,6 +94,7 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
         ("busiest cable", "max_link_load", _load),
     ):
         lines.append(f"{label:<28}{form(shown[name]):>14}{form(default[name]):>16}")
+    lines += _predicted(shown["predicted"])
     cable = shown["busiest_cable"]
     if cable:
         lines.append(harmless(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
@@ -103,6 +104,20 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
         lines.append("ranks are on other nodes than Slurm would put them: use the rank file")
     else:
         lines.append("nodes in Slurm's own order, GPUs exchanged on some: no rank file is needed")
+    return lines
+
+
+def _predicted(predicted: Mapping[str, Any]) -> list[str]:
+    """Return the predicted step under both orders, and how far from the best possible it is."""
+    label = "predicted step" if predicted["what"] == "step" else "links busy for"
+    ours, default = predicted["step_s"], predicted["default_step_s"]
+    if not ours or default is None:
+        return []
+    lines = [f"{label:<28}{format_duration(ours):>14}{format_duration(default):>16}"]
+    if predicted["is_optimal"]:
+        lines.append("no order of these nodes is faster")
+    elif predicted["what"] == "step":
+        lines.append(f"within {100 * predicted['gap']:.2g} % of what no order can beat")
     return lines
 
 

@@ -1,9 +1,11 @@
-"""How many bytes go from which HCA port to which in one step, when ranks sit where they sit?
+"""How many bytes go from which HCA to which in one step, when ranks sit where they sit?
 
 Rings run through the HB domains of a group in the order of its ranks. A ring's traffic between two domains is split
 evenly over channels, one for each of the group's GPUs there, and NCCL pairs channels that are on one leaf, or else on
 one rail, where it can. Pipeline messages, ring attention and all-to-all go straight from GPU to GPU. Bytes that stay
 inside an HB domain do not appear. Left out: forwarding through a GPU near the receiver's rail (PXN).
+
+Several seatings of the same job are followed at once, one row each: a search compares thousands.
 """
 
 from __future__ import annotations
@@ -17,80 +19,109 @@ import numpy.typing as npt
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.ranks import RankGrid
 from opsk.planner.seats import Index, Ports
-from opsk.planner.traffic import StepBytes
+from opsk.planner.traffic import AXES, StepBytes
 
-Flows = npt.NDArray[np.float64]
-_Batch = tuple[Index, Index, FloatColumn]
 _PAIRS_AT_ONCE = 1 << 22
 """Channel pairs compared at once: bounds memory to some tens of MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seating:
-    """Where every rank sits, one entry a rank: ``node`` and ``gpu`` index, ``domain`` (HB), ``port`` of `Ports`."""
+    """Where every rank sits, shape (rows, ranks): ``node`` and ``gpu`` index, ``domain`` (HB), ``port`` of `Ports`."""
 
     node: Index
     gpu: Index
     domain: Index
     port: Index
 
+    @property
+    def rows(self) -> int:
+        """Return how many seatings there are."""
+        return int(self.node.shape[0])
 
-def port_flows(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> tuple[Flows, float]:
-    """Return the bytes of one step from port to port, and how many of them are tensor-parallel.
-
-    The flows have shape (ports, ports); what is on the diagonal stays on its leaf and rail.
-    """
-    _, dp, cp, tp = grid.ranks.shape
-    count = len(ports.leaf)
-    total = np.zeros(count * count)
-
-    def add(batches: Iterator[_Batch]) -> None:
-        for source, target, size in batches:
-            total[:] += np.bincount(source * count + target, weights=size, minlength=count * count)
-
-    add(_ring(grid.ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), seating, ports))
-    tensor_bytes = float(total.sum())
-    add(_outside_tensor_groups(grid, sent, seating, ports))
-    return total.reshape(count, count), tensor_bytes
+    def row(self, number: int) -> Seating:
+        """Return one of the seatings."""
+        at = slice(number, number + 1)
+        return Seating(node=self.node[at], gpu=self.gpu[at], domain=self.domain[at], port=self.port[at])
 
 
-def _outside_tensor_groups(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Iterator[_Batch]:
-    """Yield source port, target port and bytes of every message kind of a step but tensor-parallel ones."""
-    stages, dp, cp, tp = grid.ranks.shape
-    by_cp = grid.ranks.transpose(0, 1, 3, 2).reshape(-1, cp)
-    yield from _neighbours(by_cp, np.repeat(sent.cp, dp * tp), seating)
-    yield from _ring(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), seating, ports)
-    if sent.ep.any() or sent.expert_dp.any():
-        groups = grid.experts.shape[1]
-        yield from _all_to_all(grid.experts.reshape(-1, grid.ep), np.repeat(sent.ep, groups), seating)
-        by_expert = grid.expert_data
-        yield from _ring(
-            by_expert.reshape(-1, by_expert.shape[2]), np.repeat(sent.expert_dp, by_expert.shape[1]), seating, ports
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flows:
+    """Messages of one axis: ``size_bytes`` of one step from port ``source`` to port ``target`` in seating ``row``."""
+
+    row: Index
+    source: Index
+    target: Index
+    size_bytes: FloatColumn
+
+    @classmethod
+    def joined(cls, parts: Iterator[Flows]) -> Flows:
+        """Return all messages of several lists."""
+        every = list(parts)
+        if not every:
+            nothing = np.empty(0, dtype=np.int64)
+            return cls(row=nothing, source=nothing, target=nothing, size_bytes=np.empty(0))
+        return cls(
+            row=np.concatenate([part.row for part in every]),
+            source=np.concatenate([part.source for part in every]),
+            target=np.concatenate([part.target for part in every]),
+            size_bytes=np.concatenate([part.size_bytes for part in every]),
         )
-    if stages > 1:
-        yield from _pipeline(grid.ranks, sent, seating)
 
 
-def _pipeline(ranks: Index, sent: StepBytes, seating: Seating) -> Iterator[_Batch]:
-    """Messages between stages, and the tied embedding between the ends."""
-    for lower, upper, size in (
-        (ranks[:-1], ranks[1:], sent.pp_forward),
-        (ranks[-1], ranks[0], sent.pp_wrap),
-        (ranks[-1], ranks[0], sent.embedding),
-    ):
-        if size:
-            yield _direct(lower.ravel(), upper.ravel(), np.full(lower.size, size), seating)
-            yield _direct(upper.ravel(), lower.ravel(), np.full(lower.size, size), seating)
+def step_flows(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> dict[str, Flows]:
+    """Return the messages of one step by axis (``AXES``); axes without any between HB domains are empty."""
+    stages, dp, cp, tp = grid.ranks.shape
+    parts: dict[str, Iterator[Flows]] = {
+        "tp": _ring(grid.ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), seating, ports),
+        "cp": _neighbours(grid.ranks.transpose(0, 1, 3, 2).reshape(-1, cp), np.repeat(sent.cp, dp * tp), seating),
+        "ep": _experts(grid, sent, seating),
+        "dp": _replicas(grid, sent, seating, ports),
+        "pp": _pipeline(grid.ranks, sent, seating) if stages > 1 else iter(()),
+    }
+    return {axis: Flows.joined(parts[axis]) for axis in AXES}
 
 
-def _neighbours(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[_Batch]:
+def _experts(grid: RankGrid, sent: StepBytes, seating: Seating) -> Iterator[Flows]:
+    """Dispatch and combine of tokens."""
+    if sent.ep.any():
+        yield from _all_to_all(grid.experts.reshape(-1, grid.ep), np.repeat(sent.ep, grid.experts.shape[1]), seating)
+
+
+def _replicas(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Iterator[Flows]:
+    """Gradients and weights of dense parameters, of experts, and of a tied embedding."""
+    stages, dp, cp, tp = grid.ranks.shape
+    yield from _ring(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), seating, ports)
+    if sent.expert_dp.any():
+        alike = grid.expert_data
+        yield from _ring(alike.reshape(-1, alike.shape[2]), np.repeat(sent.expert_dp, alike.shape[1]), seating, ports)
+    if stages > 1 and sent.embedding:
+        yield from _both_ways(grid.ranks[-1], grid.ranks[0], sent.embedding, seating)
+
+
+def _pipeline(ranks: Index, sent: StepBytes, seating: Seating) -> Iterator[Flows]:
+    """Messages between stages, and from the last to the first with interleaving."""
+    if sent.pp_forward:
+        yield from _both_ways(ranks[:-1], ranks[1:], sent.pp_forward, seating)
+    if sent.pp_wrap:
+        yield from _both_ways(ranks[-1], ranks[0], sent.pp_wrap, seating)
+
+
+def _both_ways(one: Index, other: Index, size: float, seating: Seating) -> Iterator[Flows]:
+    """The same message from every rank of ``one`` to its like in ``other``, and back."""
+    sizes = np.full(one.size, size)
+    yield _direct(one.ravel(), other.ravel(), sizes, seating)
+    yield _direct(other.ravel(), one.ravel(), sizes, seating)
+
+
+def _neighbours(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[Flows]:
     """Every rank sends to the next one of its group."""
-    if groups.shape[1] > 1:
+    if groups.shape[1] > 1 and sent.any():
         size = np.repeat(sent, groups.shape[1])
         yield _direct(groups.ravel(), np.roll(groups, -1, axis=1).ravel(), size, seating)
 
 
-def _all_to_all(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[_Batch]:
+def _all_to_all(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[Flows]:
     """Every rank sends the same to all others of its group."""
     members = groups.shape[1]
     for distance in range(1, members):
@@ -98,21 +129,23 @@ def _all_to_all(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[
         yield _direct(groups.ravel(), np.roll(groups, -distance, axis=1).ravel(), size, seating)
 
 
-def _direct(source: Index, target: Index, size: FloatColumn, seating: Seating) -> _Batch:
+def _direct(source: Index, target: Index, size: FloatColumn, seating: Seating) -> Flows:
     """Messages from rank to rank, without those inside an HB domain."""
-    leaves = seating.domain[source] != seating.domain[target]
-    return seating.port[source[leaves]], seating.port[target[leaves]], size[leaves]
+    row, at = np.nonzero(seating.domain[:, source] != seating.domain[:, target])
+    return Flows(
+        row=row, source=seating.port[row, source[at]], target=seating.port[row, target[at]], size_bytes=size[at]
+    )
 
 
-def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> Iterator[_Batch]:
+def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> Iterator[Flows]:
     """Rings through the HB domains of each group; ``sent`` passes every link of the ring of its group."""
-    members = groups.shape[1]
+    count, members = groups.shape
     if members < 2 or not sent.any():
         return
-    domain = seating.domain[groups]
+    domain = seating.domain[:, groups].reshape(-1, members)
     order = np.argsort(domain, axis=1, kind="stable")
     domain = np.take_along_axis(domain, order, axis=1)
-    port = seating.port[np.take_along_axis(groups, order, axis=1)].ravel()
+    port = np.take_along_axis(seating.port[:, groups].reshape(-1, members), order, axis=1).ravel()
     starts_here = np.ones(domain.shape, dtype=np.bool_)
     starts_here[:, 1:] = domain[:, 1:] != domain[:, :-1]
     start = np.flatnonzero(starts_here)
@@ -123,11 +156,17 @@ def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> I
     last = np.append(first[1:], start.size) - 1
     following[last] = first
     linked = following != np.arange(start.size)
+    if not linked.any():
+        return
     channels = int(held.max())
     at = port[start[:, None] + np.arange(channels) % held[:, None]]
-    each = np.repeat(sent[group[linked]] / channels, channels)
     source, target = at[linked], at[following[linked]]
-    yield source.ravel(), _paired(source, target, ports).ravel(), each
+    yield Flows(
+        row=np.repeat(group[linked] // count, channels),
+        source=source.ravel(),
+        target=_paired(source, target, ports).ravel(),
+        size_bytes=np.repeat(sent[group[linked] % count] / channels, channels),
+    )
 
 
 def _paired(source: Index, target: Index, ports: Ports) -> Index:

@@ -1,37 +1,38 @@
-"""Which rank runs on which GPU, and how much of the traffic then stays on its rail?"""
+"""Which rank runs on which GPU, how much of the traffic then stays on its rail, and how long is a step?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from opsk.errors import InputError, PlanInfeasibleError
-from opsk.planner.flows import Flows, Seating, port_flows
+from opsk.planner.arrangements import MOST_NODES, packings, seat
+from opsk.planner.flows import Seating
+from opsk.planner.judging import Job, is_better
+from opsk.planner.loads import busiest_of_axis
 from opsk.planner.order import node_order, slurm_order
-from opsk.planner.ranks import RankGrid, RankOrder, rank_grid
-from opsk.planner.routes import Busiest, SwitchGraph, busiest_cable, busiest_uplinks
+from opsk.planner.ranks import RankOrder, rank_grid
+from opsk.planner.routes import Routes, UplinkRoutes
+from opsk.planner.search import Arrangement, Found, judged, search
 from opsk.planner.seating import (
     default_slots,
     domain_names,
-    domain_sizes,
+    domain_numbers,
     inner_group,
     local_ranks,
-    on_rails,
-    packed_slots,
     seating_of,
 )
-from opsk.planner.seats import Index, Ports, ports_of
-from opsk.planner.traffic import StepBytes, step_bytes
+from opsk.planner.seats import ports_of
+from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
+from opsk.planner.traffic import AXES, step_bytes
 from opsk.topology.rails import Rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 DISTRIBUTIONS = ("block", "cyclic")
-_CLEARLY, _HARDLY, _SAME = 0.1, 0.01, 1e-6
-"""Differences below these shares do not decide between two orders: the one that needs no rank file is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,17 @@ class RankPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AxisLoad:
+    """One axis of communication: ``busy_s`` is how long its busiest link is busy in a step at its full rate [s].
+
+    ``link`` are the guids that this link goes from and to: two switches, or an HCA and its leaf.
+    """
+
+    busy_s: float
+    link: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficShare:
     """How the inter-node bytes of one step travel under a placement.
 
@@ -63,6 +75,8 @@ class TrafficShare:
     Both shares are 1 when nothing leaves a node. ``inter_node_bytes`` leaves out what stays inside an HB domain, and
     ``tp_inter_node_bytes`` is the tensor-parallel part of it, which computation waits for;
     ``busiest_cable`` are the guids that the busiest cable goes from and to, where the fabric above the leaves is known.
+    ``step_s`` is the predicted time of a step, or of its communication alone where no cost model was given; ``axes``
+    has what decides it, for the axes that leave a node.
     """
 
     rail_local_fraction: float
@@ -71,6 +85,8 @@ class TrafficShare:
     inter_node_bytes: float
     tp_inter_node_bytes: float = 0.0
     busiest_cable: tuple[str, str] | None = None
+    step_s: float = 0.0
+    axes: Mapping[str, AxisLoad] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +107,13 @@ class Placement:
         True when a rank is on another node than Slurm's own order would put it.
     unknown_nodes
         Nodes of the job that the fabric does not show; their traffic counts as not local.
+    least_step_s
+        No order of the candidates can have a shorter step [s]: the cost model's step with links as it assumes them, or
+        what each node's bytes need over all its HCAs.
+    is_optimal
+        True when every order was judged, or the bound is reached.
+    is_whole_step
+        False when the steps are their communication alone, since the cluster's GPUs are not known.
     """
 
     ranks: tuple[RankPlace, ...]
@@ -103,29 +126,18 @@ class Placement:
     needs_rank_file: bool = False
     order: RankOrder = RankOrder.TP_CP_EP_DP_PP
     unknown_nodes: tuple[str, ...] = ()
+    least_step_s: float = 0.0
+    is_optimal: bool = False
+    is_whole_step: bool = False
+
+    @property
+    def gap(self) -> float:
+        """How much longer than the bound the step is, as a share of the bound."""
+        return self.traffic.step_s / self.least_step_s - 1.0 if self.least_step_s > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What both orders are judged by."""
-
-    grid: RankGrid
-    sent: StepBytes
-    rails: Rails
-    graph: SwitchGraph | None
-    node_gpus: int
-    affinity: Mapping[int, int] | None
-    domain_of: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arrangement:
-    """One way to seat the ranks, and its traffic."""
-
-    nodes: tuple[str, ...]
-    ports: Ports
-    seating: Seating
-    traffic: TrafficShare
+_MOST_SPARES = 128
+"""So many candidates beyond those needed are looked at when an order is improved."""
 
 
 def place(
@@ -136,18 +148,20 @@ def place(
     gpus_per_node: int,
     hb_domains: Mapping[str, str] | None = None,
     *,
-    graph: SwitchGraph | None = None,
+    routes: Routes | None = None,
+    step: StepModel = COMMUNICATION_ONLY,
     order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
     distribution: str = "block",
     slurm_nodes: Sequence[str] | None = None,
     node_gpus: int | None = None,
-    affinity: Mapping[int, int] | None = None,
+    affinity: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Placement:
-    """Choose nodes, their order, and the GPU of every rank.
+    """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
     Tensor-parallel groups (with cp or ep around them, as far as there is room) stay inside an HB domain; ranks that
     talk across nodes get the same slot on each, and a slot is on one rail everywhere; nodes of one scalable unit follow
-    each other, and outermost groups lie inside one where they fit. Where Slurm's own order is as good, it is kept.
+    each other, and outermost groups lie inside one where they fit. All orders of up to eight candidates are compared,
+    and those near a good one of more. Where Slurm's own order is as good, it is kept.
 
     Parameters
     ----------
@@ -157,9 +171,10 @@ def place(
         Ranks on one node.
     hb_domains
         Node to HB domain, for NVLink that joins several nodes; without it each node is a domain.
-    graph
-        Switches and cables of the fabric, for `TrafficShare.max_link_load` along real routes; without it the uplinks
-        of the leaves are taken to share their traffic evenly.
+    routes
+        How traffic runs between leaves; without it the uplinks of the leaves are taken to share their traffic evenly.
+    step
+        What the cost model says of the plan (`opsk.planner.step_model`); without it only links' times are compared.
     distribution
         Slurm's default to compare with: ``block`` or ``cyclic``.
     slurm_nodes
@@ -167,7 +182,7 @@ def place(
     node_gpus
         GPUs that a node has, when the job does not use all.
     affinity
-        GPU index to HCA position, where a node's own topology tells it; see `opsk.planner.seats`.
+        Node to GPU index to HCA position, where the node's own topology tells it; see `opsk.planner.seats`.
 
     Raises
     ------
@@ -178,21 +193,49 @@ def place(
     """
     node_gpus = node_gpus or gpus_per_node
     _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
-    job = _Job(
+    domain_of = domain_names(nodes, hb_domains)
+    candidates = slurm_order(nodes)
+    default_nodes = tuple(slurm_order(nodes) if slurm_nodes is None else slurm_nodes)
+    default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
+    largest = _largest_domain(candidates, domain_of) * gpus_per_node
+    ways = packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
+    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, needed=ways[0].nodes)
+    spares = candidates if len(candidates) <= max(MOST_NODES, ways[0].nodes + _MOST_SPARES) else ()
+    universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
+    job = Job(
         grid=rank_grid(plan, order),
         sent=step_bytes(model, plan),
-        rails=rails,
-        graph=graph,
-        node_gpus=node_gpus,
-        affinity=affinity,
-        domain_of=domain_names(nodes, hb_domains),
+        nodes=universe,
+        ports=ports_of(rails, universe, node_gpus, affinity),
+        domains=domain_numbers(universe, domain_of),
+        usable_gpus=gpus_per_node,
+        routes=routes or UplinkRoutes(rails),
+        step=step,
     )
-    default = _default(job, slurm_order(nodes) if slurm_nodes is None else slurm_nodes, gpus_per_node, distribution)
-    chosen = default
-    for candidate in _arrangements(job, plan, nodes, gpus_per_node, default):
-        if _is_better(candidate.traffic, chosen.traffic):
-            chosen = candidate
-    return _placement(job, chosen, default, nodes)
+    number = {name: index for index, name in enumerate(universe)}
+    default = _default(job, [number[name] for name in default_nodes], distribution)
+    best = default
+    for row in orders:
+        at = [number[name] for name in row]
+        for seating in seat(job, at, ways[0]):
+            if not _same_seats(seating, default):
+                candidate = judged(job, at, seating)
+                best = candidate if is_better(candidate.verdict, best.verdict, job.step) else best
+    found = search(job, best, [number[name] for name in (spares or best_names(job, best))], ways)
+    return _placement(job, found, default, rails, candidates, order)
+
+
+def best_names(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
+    """Return the nodes of an arrangement in order."""
+    return tuple(job.nodes[node] for node in arrangement.order)
+
+
+def _largest_domain(nodes: Sequence[str], domain_of: Mapping[str, str]) -> int:
+    """Return how many nodes the largest HB domain joins."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        sizes[domain_of[node]] = sizes.get(domain_of[node], 0) + 1
+    return max(sizes.values())
 
 
 def _check(
@@ -218,128 +261,76 @@ def _check(
         )
 
 
-def _default(job: _Job, nodes: Sequence[str], gpus_per_node: int, distribution: str) -> _Arrangement:
+def _default(job: Job, order: Sequence[int], distribution: str) -> Arrangement:
     """Seat the ranks as Slurm does when nobody says otherwise."""
-    gpus = job.grid.ranks.size
-    used = tuple(nodes[: math.ceil(gpus / gpus_per_node)])
-    node, gpu = default_slots(gpus, len(used), gpus_per_node, distribution)
-    ports = ports_of(job.rails, used, job.node_gpus, job.affinity)
-    return _judged(job, used, ports, node, gpu)
+    place, gpu = default_slots(int(job.grid.ranks.size), len(order), job.usable_gpus, distribution)
+    return judged(job, order, seating_of(np.array(order)[place], gpu, job.ports, job.domains))
 
 
-def _arrangements(
-    job: _Job, plan: Plan, nodes: Sequence[str], gpus_per_node: int, default: _Arrangement
-) -> Iterator[_Arrangement]:
-    """Seat the ranks with an eye on HB domains, units and rails: outermost groups within units, or units in a row."""
-    largest = max(domain_sizes(sorted(job.domain_of.values()))) * gpus_per_node
-    inner = inner_group(plan, largest)
-    needed = min(_needed(plan.gpus, inner, gpus_per_node, largest), len(set(nodes)))
-    block = plan.gpus // job.grid.outermost()
-    tried: list[tuple[str, ...]] = []
+def _good_orders(
+    plan: Plan,
+    rails: Rails,
+    nodes: Sequence[str],
+    gpus_per_node: int,
+    domain_of: Mapping[str, str],
+    order: RankOrder,
+    *,
+    needed: int,
+) -> list[tuple[str, ...]]:
+    """Return orders with units in a row: outermost groups of the plan within units, and not."""
+    block = plan.gpus // rank_grid(plan, order).outermost()
+    found: list[tuple[str, ...]] = []
     for block_nodes in (block // gpus_per_node if block % gpus_per_node == 0 else 1, 1):
-        ordered = node_order(job.rails, nodes, needed=needed, block_nodes=block_nodes, domain_of=job.domain_of)
-        if ordered in tried:
-            continue
-        tried.append(ordered)
-        sizes = domain_sizes([job.domain_of[node] for node in ordered])
-        node, slot = packed_slots(plan.gpus, inner, sizes, gpus_per_node)
-        ports = ports_of(job.rails, ordered, job.node_gpus, job.affinity)
-        gpu = on_rails(node, slot, ports, gpus_per_node)
-        seating = default.seating
-        if ordered != default.nodes or (node != seating.node).any() or (gpu != seating.gpu).any():
-            yield _judged(job, ordered, ports, node, gpu)
+        row = node_order(rails, nodes, needed=needed, block_nodes=block_nodes, domain_of=domain_of)
+        if row not in found:
+            found.append(row)
+    return found
 
 
-def _needed(gpus: int, inner: int, gpus_per_node: int, domain_gpus: int) -> int:
-    """Return how many nodes hold the groups of ``inner`` ranks without splitting one, or all ranks if they must split.
-
-    Only single-node domains may stay partly empty: leaving GPUs of a larger domain idle costs whole nodes.
-    """
-    if inner <= gpus_per_node == domain_gpus:
-        return math.ceil(gpus / inner / (gpus_per_node // inner))
-    return math.ceil(gpus / gpus_per_node)
+def _same_seats(seating: Seating, default: Arrangement) -> bool:
+    """Tell whether every rank sits where Slurm puts it."""
+    known = default.seating
+    return bool((seating.node == known.node).all() and (seating.gpu == known.gpu).all())
 
 
-def _judged(job: _Job, nodes: tuple[str, ...], ports: Ports, node: Index, gpu: Index) -> _Arrangement:
-    """Return the arrangement with its traffic."""
-    seating = seating_of(node, gpu, ports, [job.domain_of.get(name, name) for name in nodes])
-    flows, tensor_bytes = port_flows(job.grid, job.sent, seating, ports)
-    total = float(flows.sum())
-    leaf, rail = ports.leaf, ports.rail
-    same_leaf = (leaf[:, None] == leaf) & (leaf >= 0)
-    same_rail = same_leaf | ((rail[:, None] == rail) & (rail >= 0))
-    busiest = _busiest(job, ports, flows)
-    traffic = TrafficShare(
-        rail_local_fraction=float(flows[same_rail].sum()) / total if total else 1.0,
-        leaf_local_fraction=float(flows[same_leaf].sum()) / total if total else 1.0,
-        max_link_load=busiest.load_s,
+def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
+    """Return how the bytes of one arrangement travel."""
+    verdict, loads = arrangement.verdict, arrangement.link_seconds(job)
+    total, link = float(verdict.all_bytes[0]), int(verdict.link[0])
+    cable = job.routes.ends(link) if link >= 0 else ("", "")
+    return TrafficShare(
+        rail_local_fraction=1.0 - float(verdict.off_rail_bytes[0]) / total if total else 1.0,
+        leaf_local_fraction=1.0 - float(verdict.off_leaf_bytes[0]) / total if total else 1.0,
+        max_link_load=float(verdict.max_link_load[0]),
         inter_node_bytes=total,
-        tp_inter_node_bytes=tensor_bytes,
-        busiest_cable=busiest.cable,
+        tp_inter_node_bytes=float(verdict.tp_bytes[0]),
+        busiest_cable=cable if all(cable) else None,
+        step_s=float(verdict.step_s[0]),
+        axes={
+            axis: AxisLoad(busy_s=float(busy), link=tuple(busiest_of_axis(loads, axis, 0, job.ports, job.routes)))
+            for axis, busy in zip(AXES, verdict.axis_s[0], strict=True)
+            if busy > 0
+        },
     )
-    return _Arrangement(nodes=nodes, ports=ports, seating=seating, traffic=traffic)
 
 
-def _busiest(job: _Job, ports: Ports, flows: Flows) -> Busiest:
-    """Return the busiest cable between switches, for what runs between known leaves."""
-    count = len(ports.leaves)
-    source, target = np.nonzero(flows)
-    known = (ports.leaf[source] >= 0) & (ports.leaf[target] >= 0)
-    source, target = source[known], target[known]
-    pair = ports.leaf[source] * count + ports.leaf[target]
-    between = np.zeros((count, count))
-    between.ravel()[:] = np.bincount(pair, weights=flows[source, target], minlength=count * count)
-    if job.graph is None:
-        return busiest_uplinks(job.rails, ports.leaves, between, ports.bytes_per_s)
-    on_tier = [guid for guid, leaf in job.rails.leaves.items() if not leaf.off_tier]
-    return busiest_cable(job.graph, ports.leaves, between, on_tier)
-
-
-def _is_better(ours: TrafficShare, default: TrafficShare) -> bool:
-    """Tell whether a change of order pays.
-
-    Tensor-parallel bytes between HB domains decide first, since every layer waits for them; then a tenth fewer bytes in
-    all, then bytes across rails, then the busiest cable, then bytes across leaves.
-    """
-    scale = max(default.inter_node_bytes, ours.inter_node_bytes)
-    longest = max(load for load in (ours.max_link_load, default.max_link_load, 0.0) if math.isfinite(load))
-    for mine, its, least in (
-        (ours.tp_inter_node_bytes, default.tp_inter_node_bytes, _SAME * scale),
-        (ours.inter_node_bytes, default.inter_node_bytes, _CLEARLY * scale),
-        (_not_local(ours, "rail"), _not_local(default, "rail"), _SAME * scale),
-        (ours.max_link_load, default.max_link_load, _HARDLY * longest),
-        (_not_local(ours, "leaf"), _not_local(default, "leaf"), _SAME * scale),
-    ):
-        if mine != its and abs(mine - its) > least:
-            return mine < its
-    return False
-
-
-def _not_local(traffic: TrafficShare, what: str) -> float:
-    """Return the bytes that leave their rail or leaf."""
-    share = traffic.rail_local_fraction if what == "rail" else traffic.leaf_local_fraction
-    return (1.0 - share) * traffic.inter_node_bytes
-
-
-def _hosts(arrangement: _Arrangement) -> list[str]:
-    """Return the node of each rank."""
-    return [arrangement.nodes[node] for node in arrangement.seating.node.tolist()]
-
-
-def _placement(job: _Job, chosen: _Arrangement, default: _Arrangement, nodes: Sequence[str]) -> Placement:
+def _placement(
+    job: Job, found: Found, default: Arrangement, rails: Rails, candidates: Sequence[str], rank_order: RankOrder
+) -> Placement:
     """Write the arrangement out, rank by rank."""
+    chosen = found.arrangement
     at = {name: values.tolist() for name, values in job.grid.coordinates().items()}
-    local = local_ranks(chosen.seating.node).tolist()
-    node, gpu = chosen.seating.node.tolist(), chosen.seating.gpu.tolist()
+    local = local_ranks(chosen.seating.node[0]).tolist()
+    node, gpu = chosen.seating.node[0].tolist(), chosen.seating.gpu[0].tolist()
     ranks = []
-    order: dict[int, list[int]] = {}
+    gpus_of: dict[int, list[int]] = {}
     for rank in range(len(node)):
-        hca = chosen.ports.attached[node[rank]][gpu[rank]]
-        order.setdefault(node[rank], []).append(gpu[rank])
+        hca = job.ports.attached(node[rank], gpu[rank])
+        gpus_of.setdefault(node[rank], []).append(gpu[rank])
         ranks.append(
             RankPlace(
                 rank=rank,
-                node=chosen.nodes[node[rank]],
+                node=job.nodes[node[rank]],
                 local_rank=local[rank],
                 gpu=gpu[rank],
                 device=hca.device if hca else None,
@@ -351,16 +342,20 @@ def _placement(job: _Job, chosen: _Arrangement, default: _Arrangement, nodes: Se
                 dp_rank=at["dp"][rank],
             )
         )
-    used = set(chosen.nodes)
+    names = best_names(job, chosen)
+    default_traffic = _traffic(job, default)
     return Placement(
         ranks=tuple(ranks),
-        traffic=chosen.traffic,
-        default_traffic=default.traffic,
-        nodes=chosen.nodes,
-        spare_nodes=tuple(name for name in slurm_order(nodes) if name not in used),
-        gpu_order={chosen.nodes[index]: tuple(gpus) for index, gpus in order.items() if gpus != list(range(len(gpus)))},
+        traffic=default_traffic if chosen is default else _traffic(job, chosen),
+        default_traffic=default_traffic,
+        nodes=names,
+        spare_nodes=tuple(name for name in candidates if name not in set(names)),
+        gpu_order={job.nodes[at]: tuple(gpus) for at, gpus in gpus_of.items() if gpus != list(range(len(gpus)))},
         is_default=chosen is default,
-        needs_rank_file=_hosts(chosen) != _hosts(default),
-        order=job.grid.order,
-        unknown_nodes=tuple(name for name in chosen.nodes if name not in job.rails.attachments),
+        needs_rank_file=bool((chosen.seating.node != default.seating.node).any()),
+        order=rank_order,
+        unknown_nodes=tuple(name for name in names if name not in rails.attachments),
+        least_step_s=found.least_s,
+        is_optimal=found.is_optimal,
+        is_whole_step=job.step.is_whole,
     )

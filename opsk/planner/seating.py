@@ -64,19 +64,20 @@ def _packed(gpus: int, inner: int, begin: Index, capacity: Index) -> Index:
     return np.concatenate(parts)[:gpus]
 
 
-def on_rails(node: Index, slot: Index, ports: Ports, usable_gpus: int) -> Index:
-    """Return the GPU for each rank's slot so that one slot is on one rail on every node.
+def on_rails(nodes: Index, ports: Ports, usable_gpus: int) -> Index:
+    """Return the GPU for each slot of each node so that one slot is on one rail on every node, shape (nodes, slots).
 
-    A slot's rail is the one that most nodes have for that GPU. A node that is cabled otherwise exchanges its GPUs: they
-    are equal to each other inside the HB domain, their HCAs are not. A rail that a node lacks cannot be made up for.
+    A slot's rail is the one that most of ``nodes``, those that the job uses, have for that GPU. A node that is cabled
+    otherwise exchanges its GPUs: they are equal to each other inside the HB domain, their HCAs are not. A rail that a
+    node lacks cannot be made up for.
     """
     rail = ports.rail[ports.port[:, :usable_gpus]]
-    usual = [int(Counter(rail[np.unique(node), gpu].tolist()).most_common(1)[0][0]) for gpu in range(usable_gpus)]
+    used = np.unique(nodes)
+    usual = [int(Counter(rail[used, gpu].tolist()).most_common(1)[0][0]) for gpu in range(usable_gpus)]
     gpu_of_slot = np.tile(np.arange(usable_gpus, dtype=np.int64), (rail.shape[0], 1))
     for odd in np.flatnonzero((rail != np.array(usual)).any(axis=1)):
         gpu_of_slot[odd] = _exchanged(rail[odd].tolist(), usual)
-    exchanged: Index = gpu_of_slot[node, slot]
-    return exchanged
+    return gpu_of_slot
 
 
 def _exchanged(rail: Sequence[int], usual: Sequence[int]) -> list[int]:
@@ -95,11 +96,29 @@ def _exchanged(rail: Sequence[int], usual: Sequence[int]) -> list[int]:
     return chosen
 
 
-def seating_of(node: Index, gpu: Index, ports: Ports, domains: Sequence[str]) -> Seating:
-    """Return the seats of all ranks; ``domains`` names the HB domain of each node."""
-    first = {name: index for index, name in reversed([*enumerate(domains)])}
-    domain = np.array([first[name] for name in domains], dtype=np.int64)
-    return Seating(node=node, gpu=gpu, domain=domain[node], port=ports.port[node, gpu])
+def seating_of(node: Index, gpu: Index, ports: Ports, domains: Index) -> Seating:
+    """Return the seats of all ranks, one row a seating.
+
+    Parameters
+    ----------
+    node, gpu
+        Node (as `Ports` numbers them) and GPU of every rank, shape (rows, ranks) or (ranks,).
+    domains
+        Number of the HB domain of each node; here a domain goes by the first rank in it, which is the order in which
+        rings run through them.
+    """
+    node, gpu = np.atleast_2d(node), np.atleast_2d(gpu)
+    rows, ranks = node.shape
+    domain = domains[node]
+    first = np.full((rows, int(domains.max()) + 1), ranks, dtype=np.int64)
+    np.minimum.at(first, (np.arange(rows)[:, None], domain), np.arange(ranks))
+    return Seating(node=node, gpu=gpu, domain=np.take_along_axis(first, domain, axis=1), port=ports.port[node, gpu])
+
+
+def domain_numbers(nodes: Sequence[str], domain_of: Mapping[str, str]) -> Index:
+    """Return a number for the HB domain of each node."""
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(domain_of.get(name, name), len(numbers)) for name in nodes], dtype=np.int64)
 
 
 def local_ranks(node: Index) -> Index:
@@ -111,10 +130,10 @@ def local_ranks(node: Index) -> Index:
     return local
 
 
-def domain_sizes(domains: Sequence[str]) -> list[int]:
+def domain_runs(domains: Sequence[int]) -> list[int]:
     """Return how many nodes follow each other in one HB domain."""
     sizes: list[int] = []
-    previous: str | None = None
+    previous: int | None = None
     for name in domains:
         if name == previous:
             sizes[-1] += 1

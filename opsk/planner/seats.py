@@ -20,6 +20,7 @@ from opsk.topology.leaf import Attachment
 from opsk.topology.rails import Rails
 
 Index = npt.NDArray[np.int64]
+Rates = npt.NDArray[np.float64]
 NOWHERE = -1
 """Rail of an HCA that follows none, and leaf of a GPU without HCA."""
 
@@ -28,24 +29,33 @@ NOWHERE = -1
 class Ports:
     """The HCAs of the job's nodes, and which of them each GPU uses.
 
-    ``port`` has shape (nodes, GPUs) and indexes ``leaf`` and ``rail``: one entry for each pair of a leaf and a rail on
-    it, so that two GPUs with the same entry are on the same leaf and rail. The last entry stands for "no HCA known".
-    ``leaf`` indexes ``leaves``, guids. ``attached`` has the HCA of each node and GPU.
+    ``port`` has shape (nodes, GPUs) and indexes ``leaf``, ``rail``, ``bytes_per_s`` and ``hcas``, which have one entry
+    for each HCA that a GPU uses and a last one that stands for "no HCA known". ``leaf`` indexes ``leaves``, guids.
     """
 
     port: Index
     leaf: Index
     rail: Index
+    bytes_per_s: Rates
     leaves: tuple[str, ...]
-    attached: tuple[tuple[Attachment | None, ...], ...]
+    hcas: tuple[Attachment | None, ...]
 
     @property
-    def bytes_per_s(self) -> float:
-        """Data rate of the fastest HCA, one way [bytes/s]; 0 when no HCA is known."""
-        return max((hca.bytes_per_s for row in self.attached for hca in row if hca is not None), default=0.0)
+    def nowhere(self) -> int:
+        """Return the port of a GPU without HCA."""
+        return len(self.hcas) - 1
+
+    def attached(self, node: int, gpu: int) -> Attachment | None:
+        """Return the HCA that a GPU uses."""
+        return self.hcas[int(self.port[node, gpu])]
 
 
-def ports_of(rails: Rails, nodes: Sequence[str], node_gpus: int, affinity: Mapping[int, int] | None = None) -> Ports:
+def ports_of(
+    rails: Rails,
+    nodes: Sequence[str],
+    node_gpus: int,
+    affinity: Mapping[str, Mapping[int, int]] | None = None,
+) -> Ports:
     """Look up the HCA of every GPU.
 
     Parameters
@@ -53,30 +63,38 @@ def ports_of(rails: Rails, nodes: Sequence[str], node_gpus: int, affinity: Mappi
     node_gpus
         GPUs that a node has (not only those that the job uses).
     affinity
-        GPU index to HCA position, where it is known from the node's own topology.
+        Node to GPU index to HCA position, where it is known from the node's own topology.
     """
     usual = _usual_slots(rails, nodes)
-    near = [
-        affinity[gpu] if affinity and gpu in affinity else gpu * len(usual) // node_gpus for gpu in range(node_gpus)
-    ]
-    attached = tuple(_row(rails.attachments.get(node, ()), usual, near) for node in nodes)
-    leaves = tuple(sorted({hca.leaf for row in attached for hca in row if hca is not None}))
-    leaf_index = {guid: index for index, guid in enumerate(leaves)}
-    seen: dict[tuple[int, int], int] = {}
-    port = np.full((len(nodes), node_gpus), NOWHERE, dtype=np.int64)
-    for number, row in enumerate(attached):
-        for gpu, hca in enumerate(row):
-            if hca is not None:
-                key = (leaf_index[hca.leaf], NOWHERE if hca.rail is None else hca.rail)
-                port[number, gpu] = seen.setdefault(key, len(seen))
-    port[port == NOWHERE] = len(seen)
-    pairs = [*seen, (NOWHERE, NOWHERE)]
+    told = affinity or {}
+    spread = [gpu * len(usual) // node_gpus for gpu in range(node_gpus)]
+    leaf_index: dict[str, int] = {}
+    hcas: list[Attachment | None] = []
+    port = np.empty((len(nodes), node_gpus), dtype=np.int64)
+    none: list[tuple[int, int]] = []
+    for number, node in enumerate(nodes):
+        seen: dict[tuple[str, str], int] = {}
+        near = [told[node].get(gpu, at) for gpu, at in enumerate(spread)] if node in told else spread
+        for gpu, hca in enumerate(_row(rails.attachments.get(node, ()), usual, near)):
+            if hca is None:
+                none.append((number, gpu))
+                continue
+            key = (hca.guid, hca.device)
+            if key not in seen:
+                seen[key] = len(hcas)
+                hcas.append(hca)
+                leaf_index.setdefault(hca.leaf, len(leaf_index))
+            port[number, gpu] = seen[key]
+    for number, gpu in none:
+        port[number, gpu] = len(hcas)
+    known = [hca for hca in hcas if hca is not None]
     return Ports(
         port=port,
-        leaf=np.array([leaf for leaf, _ in pairs], dtype=np.int64),
-        rail=np.array([rail for _, rail in pairs], dtype=np.int64),
-        leaves=leaves,
-        attached=attached,
+        leaf=np.array([*(leaf_index[hca.leaf] for hca in known), NOWHERE], dtype=np.int64),
+        rail=np.array([*(NOWHERE if hca.rail is None else hca.rail for hca in known), NOWHERE], dtype=np.int64),
+        bytes_per_s=np.array([*(hca.bytes_per_s for hca in known), 0.0]),
+        leaves=tuple(leaf_index),
+        hcas=(*known, None),
     )
 
 

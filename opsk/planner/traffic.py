@@ -20,6 +20,9 @@ from opsk.workload.plan import Plan
 
 _FIRST, _MIDDLE, _LAST = range(3)
 
+AXES = ("tp", "cp", "ep", "dp", "pp")
+"""Kinds of communication whose bytes and times are told apart; ``dp`` has experts and tied embeddings in it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBytes:

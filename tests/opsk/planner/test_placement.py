@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError, PlanInfeasibleError
+from opsk.planner.network import routes_of
 from opsk.planner.placement import Placement, place
 from opsk.planner.ranks import RankOrder
-from opsk.planner.routes import switch_graph
 from opsk.planner.traffic import step_bytes
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.dialects import read_fabric
@@ -108,7 +108,7 @@ def test_routes_on_the_graph_agree_with_the_leaves_on_two_even_tiers(model: Mode
     fabric = rail_optimized_fabric(nodes=8, hcas=4, leaves=8, spines=4)
     rails, plan = find_rails(fabric), Plan(tp=4, dp=4, pp=2, global_batch=8)
     by_leaves = place(model, plan, rails, names(8), 4)
-    by_graph = place(model, plan, rails, names(8), 4, graph=switch_graph(fabric))
+    by_graph = place(model, plan, rails, names(8), 4, routes=routes_of(fabric, rails))
     assert by_leaves.traffic.max_link_load == pytest.approx(by_graph.traffic.max_link_load, rel=1e-5)
     assert by_graph.traffic.busiest_cable is not None
 
@@ -286,7 +286,7 @@ def test_the_real_rail_fabric_is_healed_of_its_swapped_node(shared: Path) -> Non
     big = ModelShape(
         layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192, gated_mlp=True
     )
-    placed = place(big, Plan(tp=8, dp=16, global_batch=256), rails, nodes, 8, graph=switch_graph(fabric))
+    placed = place(big, Plan(tp=8, dp=16, global_batch=256), rails, nodes, 8, routes=routes_of(fabric, rails))
     assert placed.default_traffic.rail_local_fraction == pytest.approx(0.9375)
     assert placed.traffic.rail_local_fraction == 1.0
     assert gpus(placed, "b08-p1-dgx-08-c01") == [0, 1, 2, 3, 6, 7, 4, 5]

@@ -12,7 +12,8 @@ RailsMaker = Callable[..., Rails]
 
 
 def devices(ports: Ports, node: int = 0) -> list[str | None]:
-    return [hca.device if hca else None for hca in ports.attached[node]]
+    used = [ports.attached(node, gpu) for gpu in range(ports.port.shape[1])]
+    return [hca.device if hca else None for hca in used]
 
 
 def test_two_gpus_share_an_hca_where_there_are_half_as_many(rails_of: RailsMaker) -> None:
@@ -42,7 +43,7 @@ def test_names_of_the_same_places_are_the_same(rails_of: RailsMaker) -> None:
 
 
 def test_a_known_affinity_beats_the_order(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 2, {0: 1, 1: 0})
+    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 2, {"a": {0: 1, 1: 0}})
     assert devices(ports) == ["mlx5_1", "mlx5_0"]
 
 

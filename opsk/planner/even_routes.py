@@ -1,0 +1,135 @@
+"""Which cables does traffic take when it spreads over all shortest paths?
+
+At every switch the traffic for a leaf is split evenly over all cables that lead one step nearer to it: equal-cost
+multipath, which adaptive routing approaches and static InfiniBand routing reaches on average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from opsk.planner.bulk_routes import BulkRouter
+from opsk.planner.routes import NO_LINKS, Path, Shares
+from opsk.planner.seats import Index
+from opsk.planner.switch_graph import SwitchGraph
+from opsk.topology.leaf import Attachment
+
+_UNSEEN = 1 << 20
+
+
+class EvenRoutes:
+    """All shortest paths of a switch graph.
+
+    ``leaves`` are those of the whole fabric: where no two are cabled together, traffic never passes through one.
+    """
+
+    by_port = False
+
+    def __init__(self, graph: SwitchGraph, leaves: Collection[str]) -> None:
+        self._graph = graph
+        self._leaves = {graph.index[guid] for guid in leaves if guid in graph.index}
+        ends = np.zeros(len(graph.guids), dtype=np.bool_)
+        ends[list(self._leaves)] = True
+        self._transit = ~ends
+        if (ends[graph.one] & ends[graph.other]).any():
+            self._transit[:] = True
+        self._start, self._far, self._link = _adjacency(graph)
+        self._cables = graph.cables[self._link // 2].astype(np.float64)
+        self._passing = self._transit[self._far]
+        self._distances: dict[int, npt.NDArray[np.int32]] = {}
+        self._paths: dict[tuple[int, int], Path | None] = {}
+
+    @property
+    def rates(self) -> Shares:
+        """Return the rate of one cable of each link [bytes/s]."""
+        return self._graph.link_rates()
+
+    def ends(self, link: int) -> tuple[str, str]:
+        """Return the guids of the switches that a link goes from and to."""
+        return self._graph.ends(link)
+
+    def path(self, leaf: str, target: Attachment) -> Path | None:
+        """Return the part of a message that each cable carries."""
+        return self.between(leaf, target.leaf)
+
+    def between(self, leaf: str, other: str) -> Path | None:
+        """Return the part of a message from leaf to leaf that each cable carries."""
+        one, two = self._graph.index.get(leaf), self._graph.index.get(other)
+        if one is None or two is None:
+            return None
+        if one == two:
+            return NO_LINKS
+        if (one, two) not in self._paths:
+            self._paths[one, two] = self._spread(one, two)
+        return self._paths[one, two]
+
+    def bulk(self, leaves: Sequence[str], flows: Shares) -> Shares | None:
+        """Return the seconds of each link for bytes from leaf to leaf, shape (kinds, leaves, leaves)."""
+        index = self._graph.index
+        if any(guid not in index for guid in leaves):
+            return None
+        return BulkRouter(self._graph, [index[guid] for guid in leaves], self._leaves).seconds(flows)
+
+    def _edges(self, switches: Index) -> tuple[Index, Index]:
+        """Return the edges that leave ``switches``, and which of these each leaves."""
+        count = self._start[switches + 1] - self._start[switches]
+        owner = np.repeat(np.arange(switches.size), count)
+        offset = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
+        return self._start[switches][owner] + offset, owner
+
+    def _distance(self, target: int) -> npt.NDArray[np.int32]:
+        """Return the cables to ``target`` from each switch that traffic passes through; kept."""
+        found = self._distances.get(target)
+        if found is not None:
+            return found
+        distance = np.full(len(self._graph.guids), _UNSEEN, dtype=np.int32)
+        distance[target] = 0
+        here, steps = np.array([target]), 0
+        while here.size:
+            steps += 1
+            edges, _ = self._edges(here)
+            edges = edges[self._passing[edges]]
+            reached = np.unique(self._far[edges])
+            here = reached[distance[reached] == _UNSEEN]
+            distance[here] = steps
+        self._distances[target] = distance
+        return distance
+
+    def _spread(self, source: int, target: int) -> Path | None:
+        """Follow a message of size 1 down the distances."""
+        distance = self._distance(target)
+        here: Index = np.array([source])
+        mass: Shares = np.ones(1)
+        links: list[Index] = []
+        shares: list[Shares] = []
+        edges, owner = self._edges(here)
+        near = int(distance[self._far[edges]].min(initial=_UNSEEN))
+        while here.size:
+            if near >= _UNSEEN:
+                return None
+            nearer = distance[self._far[edges]] == near
+            edges, owner = edges[nearer], owner[nearer]
+            ways = np.bincount(owner, weights=self._cables[edges], minlength=here.size)
+            each = (mass / ways)[owner]
+            links.append(self._link[edges])
+            shares.append(each)
+            here, place = np.unique(self._far[edges], return_inverse=True)
+            mass = np.bincount(place, weights=each * self._cables[edges]).astype(np.float64)
+            if near == 0:
+                break
+            edges, owner = self._edges(here)
+            near -= 1
+        return Path(links=np.concatenate(links), shares=np.concatenate(shares))
+
+
+def _adjacency(graph: SwitchGraph) -> tuple[Index, Index, Index]:
+    """Return where the edges of each switch start, the far switch of each edge, and its link."""
+    near = np.concatenate([graph.one, graph.other])
+    far = np.concatenate([graph.other, graph.one])
+    link = np.concatenate([2 * np.arange(graph.one.size), 2 * np.arange(graph.one.size) + 1])
+    order = np.argsort(near, kind="stable")
+    start = np.searchsorted(near[order], np.arange(len(graph.guids) + 1))
+    return start, far[order], link[order]

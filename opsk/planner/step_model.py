@@ -1,0 +1,136 @@
+"""How long does a step take when the fabric gives an axis less than the cost model assumes?
+
+The cost model knows a cluster by numbers: so much bandwidth a GPU, no cable. Its communication time of each axis holds
+where the busiest link of a placement needs no longer; where a link needs longer, that link decides, and what then
+shows beyond the computation that hides it is added to the step. Left out: axes that share a link at the same moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.predict import predict
+from opsk.costmodel.shipped import DEFAULT
+from opsk.costmodel.table import FloatColumn, PlanTable
+from opsk.hardware.spec import ClusterSpec
+from opsk.planner.traffic import AXES
+from opsk.topology.rails import Rails
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """What of a step's time depends on links, axis by axis in the order of ``AXES``.
+
+    Parameters
+    ----------
+    other_s
+        What no link changes [s].
+    total_s, window_s
+        Communication of each axis as the cost model has it, and the computation that it can hide beside [s].
+    weight
+        Seconds of step for each second of communication that shows: stages wait for it in the bubble too.
+    latency_s
+        What an axis that the cost model has inside an HB domain waits for hops between domains, where it leaves one
+        [s]: tensor-parallel collectives, which are many and short.
+    straggler
+        Factor of the whole step for the slowest of many nodes.
+    nic_fraction
+        What large messages reach of a link's rate.
+    is_whole
+        False where no cost model stands behind it, and the "step" is its communication alone.
+    """
+
+    other_s: float
+    total_s: FloatColumn
+    window_s: FloatColumn
+    weight: FloatColumn
+    latency_s: FloatColumn
+    straggler: float
+    nic_fraction: float
+    is_whole: bool = True
+
+    def step_s(self, fabric_s: FloatColumn) -> FloatColumn:
+        """Return the time of a step [s] for the busiest links of the axes, shape (..., axes) [s at full rate]."""
+        leaves = fabric_s > 0
+        needed = np.maximum(self.total_s, leaves * self.latency_s + fabric_s / self.nic_fraction)
+        shown = np.maximum(needed - self.window_s, 0.0)
+        found: FloatColumn = self.straggler * (self.other_s + (self.weight * shown).sum(axis=-1))
+        return found
+
+    @property
+    def least_s(self) -> float:
+        """Return the time of a step that no placement can be faster than: no link slower than assumed [s]."""
+        return float(self.step_s(np.zeros(len(AXES))))
+
+
+COMMUNICATION_ONLY = StepModel(
+    other_s=0.0,
+    total_s=np.zeros(len(AXES)),
+    window_s=np.zeros(len(AXES)),
+    weight=np.ones(len(AXES)),
+    latency_s=np.zeros(len(AXES)),
+    straggler=1.0,
+    nic_fraction=1.0,
+    is_whole=False,
+)
+"""Where the cluster's GPUs are not known: placements are compared by how long their links are busy."""
+
+
+def step_model(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> StepModel:
+    """Return what the cost model says of a plan, cut at the places where the fabric comes in.
+
+    Raises
+    ------
+    InputError
+        The cluster's GPU has no peak for the plan's number format.
+    """
+    time = predict(model, PlanTable.of([plan]), cluster, efficiency).time
+    parts = {name: float(np.broadcast_to(column, 1)[0]) for name, column in time.components.items()}
+    total = np.array([float(np.broadcast_to(time.communication[axis], 1)[0]) for axis in AXES])
+    window = np.array([float(np.broadcast_to(time.windows[axis], 1)[0]) for axis in AXES])
+    expected = float(np.broadcast_to(time.step_s.expected, 1)[0])
+    running = sum(parts[name] for name in ("compute", "recompute", "tp", "cp", "ep", "pp"))
+    in_bubble = 1.0 + parts["bubble"] / running if running else 1.0
+    weight = np.array([1.0 if axis == "dp" else in_bubble for axis in AXES])
+    straggler = expected / (expected - parts["straggler"])
+    latency = np.array([_tensor_latency_s(model, plan, cluster, efficiency) * (axis == "tp") for axis in AXES])
+    shown = float((weight * np.maximum(total - window, 0.0)).sum())
+    return StepModel(
+        other_s=expected / straggler - shown,
+        total_s=total,
+        window_s=window,
+        weight=weight,
+        latency_s=latency,
+        straggler=straggler,
+        nic_fraction=efficiency.links.nic_fraction,
+    )
+
+
+def _tensor_latency_s(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency) -> float:
+    """Return the hops of a step's tensor-parallel collectives if each crosses between two HB domains once [s].
+
+    Two all-reduces a layer and pass, two passes a micro-batch, there and back.
+    """
+    if plan.tp > cluster.node.hb_domain_gpus:
+        return 0.0  # the cost model has them across domains already
+    return 2.0 * 2.0 * 2.0 * plan.micro_batches * model.layers / plan.pp * efficiency.links.nic_hop_s
+
+
+def as_cabled(cluster: ClusterSpec, rails: Rails) -> ClusterSpec:
+    """Return a cluster with the HCAs that most nodes of the fabric have, and no oversubscription of its own.
+
+    Routes on the graph say what is oversubscribed; counting it twice would be wrong.
+    """
+    nodes = [row for row in rails.attachments.values() if row]
+    rates = [hca.bytes_per_s for row in nodes for hca in row if hca.bytes_per_s > 0]
+    if not rates:
+        return replace(cluster, oversubscription=1.0)
+    nics = round(median(len(row) for row in nodes))
+    nic = replace(cluster.node.nic, bytes_per_s=float(median(rates)))
+    return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
