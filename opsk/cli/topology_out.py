@@ -172,7 +172,7 @@ def _text(
     """Return what to write into the file."""
     if request.form == "tree":
         return conf_text(topologies[0][1], heading=(TREE_HEADING,))
-    known = "" if asked != "assumed" else ", the newest that opsk knows: no installed Slurm was found"
+    known = "" if asked != "assumed" else ", the newest that opsk knows: no Slurm answers here"
     heading = [f"written by opsk from the cabling of the fabric, for Slurm {show_release(release)}{known}"]
     if request.form == "block":
         return conf_text(topologies[0][1], heading=(f"topology/block, {heading[0]}",))

@@ -175,11 +175,13 @@ def _entry(block: _Block) -> Entry:
 def _size_notes(blocks: list[_Block], full: int, base: int, segment: int, spares: int) -> list[str]:
     """Return what the sizes mean for jobs."""
     notes = [f"base block: {base} nodes; jobs that must lie in one block ask for --segment={segment} or a divisor"]
-    if spares:
+    if spares and segment == full - spares:
         notes.append(
             f"spares: {spares} of the {full} nodes of a full block are not counted on, so a block with as many nodes "
             f"out of service still takes a segment of {segment}"
         )
+    elif spares:
+        notes.append(f"spares: the base block of {base} nodes leaves {full - base} of a full block's {full} already")
     small = [f"{block.name} ({len(block.nodes)})" for block in blocks if len(block.nodes) < segment]
     if small:
         notes.append(f"too small for a segment of {segment}: {', '.join(small[:8])}{', ...' if len(small) > 8 else ''}")
