@@ -1,0 +1,1 @@
+"""How does a fabric look: in a terminal and as SVG?"""

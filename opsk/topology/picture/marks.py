@@ -1,0 +1,70 @@
+"""Where in a picture does each fault belong: on a node, on a port, on a switch, on a cable?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from opsk.topology.fabric import Fault
+
+_Key = TypeVar("_Key")
+
+ON_WRONG_LEAF = frozenset({"swapped_hcas", "misplaced_hca"})
+SLOW = frozenset({"slow_link", "narrow_link"})
+_OF_THE_FIRST = frozenset({
+    "leaf_short_of_uplinks", "spine_short_of_cables", "spine_short_of_uplinks", "uneven_uplinks", "thin_leaf",
+    "host_off_tier", "loop_cable",
+})  # fmt: skip
+"""Faults of one switch, which they name first; the others say which cables it lacks."""
+_OF_ALL = frozenset({"isolated_part", "no_cable", "switch_only_named"})
+_WORDS = {
+    "leaf_short_of_uplinks": "short of uplinks",
+    "spine_short_of_cables": "short of cables",
+    "spine_short_of_uplinks": "short of uplinks",
+    "thin_leaf": "few HCAs",
+    "host_off_tier": "hosts on a spine",
+    "loop_cable": "loop",
+    "isolated_part": "isolated",
+    "two_cables_on_one_hca": "two cables",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Faults by where they are: node name, HCA guid, switch guid, ordered pair of guids of a cable's ends."""
+
+    nodes: Mapping[str, tuple[Fault, ...]]
+    devices: Mapping[str, tuple[Fault, ...]]
+    switches: Mapping[str, tuple[Fault, ...]]
+    cables: Mapping[tuple[str, str], tuple[Fault, ...]]
+
+
+def read_marks(faults: Iterable[Fault]) -> Marks:
+    """Return where faults belong; one that concerns several things is marked on each."""
+    nodes: defaultdict[str, list[Fault]] = defaultdict(list)
+    devices: defaultdict[str, list[Fault]] = defaultdict(list)
+    switches: defaultdict[str, list[Fault]] = defaultdict(list)
+    cables: defaultdict[tuple[str, str], list[Fault]] = defaultdict(list)
+    for fault in faults:
+        for guid in fault.devices:
+            devices[guid].append(fault)
+        if len(fault.nodes) == 1:
+            nodes[fault.nodes[0]].append(fault)
+        for guid in fault.switches if fault.kind in _OF_ALL else fault.switches[:1]:
+            if fault.kind in _OF_THE_FIRST | _OF_ALL:
+                switches[guid].append(fault)
+        for a_guid, _, b_guid, _ in fault.cables:
+            low, high = sorted((a_guid, b_guid))
+            cables[low, high].append(fault)
+    return Marks(nodes=_frozen(nodes), devices=_frozen(devices), switches=_frozen(switches), cables=_frozen(cables))
+
+
+def words(fault: Fault) -> str:
+    """Return a fault in two or three words."""
+    return _WORDS.get(fault.kind, fault.kind.replace("_", " "))
+
+
+def _frozen(found: Mapping[_Key, list[Fault]]) -> dict[_Key, tuple[Fault, ...]]:
+    return {key: tuple(faults) for key, faults in found.items()}

@@ -1,0 +1,278 @@
+"""Which HCA of which node is on which rail, with nodes that are alike in one row? The rail × node matrix."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.hosts import COMPUTE, natural
+from opsk.topology.leaf import Leaf
+from opsk.topology.picture.load import Loads, heaviest, step
+from opsk.topology.picture.marks import Marks, read_marks
+from opsk.topology.picture.seats import Seats, seats_of
+from opsk.topology.rails import Attachment, Rails
+
+
+class State(Enum):
+    """How a port is: ``none`` where no HCA belongs, ``missing`` where one is lacking, ``wrong`` on another's leaf."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    SLOW = "slow"
+    MISSING = "missing"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """The ports of a node, or of several alike, that belong on a rail; ``load`` is the heaviest of all their links.
+
+    ``leaves`` are the guids they are really cabled to, ``devices`` those of the first node.
+    """
+
+    state: State
+    leaves: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    bytes_per_s: float = 0.0
+    usual_bytes_per_s: float = 0.0
+    load: float | None = None
+    faults: tuple[Fault, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Nodes with the same cells; ``faults`` are those of the node as such, not of a port."""
+
+    nodes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def regular(self) -> bool:
+        """Whether nothing is to be said of these nodes."""
+        return not self.faults and all(cell.state in (State.OK, State.NONE) for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The leaves of a unit that carry a rail; links are those of one unit, ``load`` the heaviest of their uplinks."""
+
+    leaves: tuple[str, ...]
+    hca_links: int
+    uplinks: int
+    load: float | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A scalable unit, or several that are alike, with their leaves by rail and their rows, the usual one first."""
+
+    units: tuple[int, ...]
+    nodes: tuple[str, ...]
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """The matrix: ``devices`` names each rail's HCAs, the most frequent first; ``apart`` are hosts left out."""
+
+    devices: tuple[tuple[str, ...], ...]
+    blocks: tuple[Block, ...]
+    apart: tuple[str, ...]
+    loaded: bool
+
+
+UNFOLDED_NODES = 24
+"""Up to so many nodes each may have a row of its own."""
+UNFOLDED_UNITS = 12
+"""Units beyond this number are put together where nothing tells them apart."""
+_SELDOM = 0.1
+
+
+def build_matrix(fabric: Fabric, rails: Rails, loads: Loads | None = None, *, fold: bool = True) -> Matrix:
+    """Return the rail × node matrix.
+
+    Parameters
+    ----------
+    loads
+        Utilisation of links, when known: nodes and units are alike only when theirs are on one step of the scale.
+    fold
+        Put nodes that are alike in one row, however few they are.
+    """
+    read = _Reading(fabric, rails, loads, fold=fold or len(rails.attachments) > UNFOLDED_NODES)
+    blocks = [read.block(index, nodes) for index, nodes in enumerate(rails.units)]
+    if len(blocks) > UNFOLDED_UNITS:
+        blocks = _folded(blocks)
+    named: list[Counter[str]] = [Counter() for _ in range(rails.rail_count)]
+    for port in (port for ports in rails.attachments.values() for port in ports):
+        if port.rail is not None:
+            named[port.rail][port.device] += 1
+    compute = [name for name, role in rails.host_roles.items() if role == COMPUTE and name not in rails.attachments]
+    return Matrix(
+        devices=tuple(_usual_names(names) for names in named),
+        blocks=tuple(blocks),
+        apart=tuple(sorted(compute, key=natural)),
+        loaded=bool(loads),
+    )
+
+
+def _usual_names(names: Counter[str]) -> tuple[str, ...]:
+    """Return what the HCAs of a rail are called, the most frequent first; what few are called is a fault, no name."""
+    ordered = sorted(names, key=lambda name: (-names[name], natural(name)))
+    return tuple(name for name in ordered if names[name] >= _SELDOM * names.total()) or tuple(ordered[:1])
+
+
+class _Reading:
+    """What building a block needs to know of the whole fabric."""
+
+    def __init__(self, fabric: Fabric, rails: Rails, loads: Loads | None, *, fold: bool) -> None:
+        self._rails = rails
+        self._loads = loads
+        self._fold = fold
+        self._marks: Marks = read_marks((*fabric.faults, *rails.faults))
+        self._seats: Seats = seats_of(rails, self._marks)
+        self._up_pairs = _pairs_above(fabric, rails.leaves, loads)
+        self._carriers: defaultdict[tuple[int | None, int], list[Leaf]] = defaultdict(list)
+        for leaf in sorted(rails.leaves.values(), key=lambda leaf: (natural(leaf.description), leaf.guid)):
+            for rail in leaf.carries:
+                self._carriers[leaf.unit, rail].append(leaf)
+
+    def block(self, unit: int, nodes: Sequence[str]) -> Block:
+        """Return one unit."""
+        rails = range(self._rails.rail_count)
+        rows: dict[object, Row] = {}
+        for name in nodes:
+            row = self._row(unit, name)
+            key = _likeness(row) if self._fold else name
+            rows[key] = _joined(rows[key], row) if key in rows else row
+        ordered = sorted(rows.values(), key=lambda row: (not row.regular, -len(row.nodes), natural(row.nodes[0])))
+        return Block(
+            units=(unit,),
+            nodes=tuple(nodes),
+            heads=tuple(self._head(unit, rail) for rail in rails),
+            rows=tuple(ordered if self._fold else rows.values()),
+        )
+
+    def _head(self, unit: int, rail: int) -> Head:
+        leaves = self._carriers.get((unit, rail), [])
+        return Head(
+            leaves=tuple(leaf.guid for leaf in leaves),
+            hca_links=sum(leaf.hca_links for leaf in leaves),
+            uplinks=sum(leaf.uplinks for leaf in leaves),
+            load=heaviest(self._loads, (pair for leaf in leaves for pair in self._up_pairs[leaf.guid])),
+            faults=tuple(fault for leaf in leaves for fault in self._marks.switches.get(leaf.guid, ())),
+        )
+
+    def _row(self, unit: int, name: str) -> Row:
+        placed = self._seats.by_node[name]
+        cells = tuple(self._cell(unit, name, rail, placed.get(rail, [])) for rail in range(self._rails.rail_count))
+        shown = {id(fault) for cell in cells for fault in cell.faults}
+        absent = any(cell.state is State.MISSING for cell in cells)
+        faults = tuple(
+            fault
+            for fault in self._marks.nodes.get(name, ())
+            if id(fault) not in shown and not (absent and fault.kind == "missing_rail")
+        )
+        return Row(nodes=(name,), cells=cells, faults=faults)
+
+    def _cell(self, unit: int, name: str, rail: int, ports: Sequence[Attachment]) -> Cell:
+        if not ports:
+            lacking = rail in self._seats.usual_rails(name)
+            faults = tuple(fault for fault in self._marks.nodes.get(name, ()) if fault.kind == "missing_rail")
+            return Cell(state=State.MISSING if lacking else State.NONE, faults=faults if lacking else ())
+        usual = self._seats.usual_bytes_per_s(name)
+        wrong = any(port.guid in self._seats.misplaced for port in ports)
+        slow = any(port.guid in self._seats.slow or 0 < port.bytes_per_s < usual for port in ports)
+        own = {leaf.guid for leaf in self._carriers.get((unit, rail), [])}
+        leaves = tuple(dict.fromkeys(port.leaf for port in ports))
+        return Cell(
+            state=State.WRONG if wrong else State.SLOW if slow else State.OK,
+            leaves=() if own.issuperset(leaves) and not wrong else leaves,
+            devices=tuple(port.device for port in ports),
+            bytes_per_s=min(port.bytes_per_s for port in ports),
+            usual_bytes_per_s=max(usual, self._seats.best_bytes_per_s),
+            load=heaviest(self._loads, (pair for p in ports for pair in ((p.guid, p.leaf), (p.leaf, p.guid)))),
+            faults=tuple(fault for port in ports for fault in self._marks.devices.get(port.guid, ())),
+        )
+
+
+def _pairs_above(
+    fabric: Fabric, leaves: Mapping[str, Leaf], loads: Loads | None
+) -> defaultdict[str, list[tuple[str, str]]]:
+    """Return for each leaf the directed pairs of it and another switch that a load is known of."""
+    pairs: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for pair in loads or ():
+        if pair[0] in fabric.switches and pair[1] in fabric.switches:
+            for guid in pair:
+                if guid in leaves:
+                    pairs[guid].append(pair)
+    return pairs
+
+
+def _likeness(row: Row) -> tuple[object, ...]:
+    """Return what two nodes of a unit must have in common to share a row."""
+    return (
+        tuple(
+            (
+                cell.state,
+                cell.leaves,
+                len(cell.devices),
+                cell.bytes_per_s,
+                None if cell.load is None else step(cell.load),
+            )
+            for cell in row.cells
+        ),
+        tuple(sorted(fault.kind for fault in row.faults)),
+    )
+
+
+def _joined(row: Row, other: Row) -> Row:
+    cells = tuple(
+        replace(one, load=_greater(one.load, two.load), faults=(*one.faults, *two.faults))
+        for one, two in zip(row.cells, other.cells, strict=True)
+    )
+    return Row(nodes=(*row.nodes, *other.nodes), cells=cells, faults=(*row.faults, *other.faults))
+
+
+def _greater(one: float | None, other: float | None) -> float | None:
+    return max((load for load in (one, other) if load is not None), default=None)
+
+
+def _folded(blocks: Sequence[Block]) -> list[Block]:
+    """Put units together that nothing tells apart; those with anything out of line stay on their own."""
+    alike: dict[object, list[Block]] = {}
+    for block in blocks:
+        plain = len(block.rows) == 1 and block.rows[0].regular and not any(head.faults for head in block.heads)
+        sizes = tuple(
+            (len(head.leaves), head.hca_links, head.uplinks, None if head.load is None else step(head.load))
+            for head in block.heads
+        )
+        key = (len(block.nodes), sizes, _likeness(block.rows[0])) if plain else block.units
+        alike.setdefault(key, []).append(block)
+    return [_merged(group) for group in alike.values()]
+
+
+def _merged(group: Sequence[Block]) -> Block:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    heads = tuple(
+        Head(
+            leaves=tuple(guid for block in group for guid in block.heads[rail].leaves),
+            hca_links=first.heads[rail].hca_links,
+            uplinks=first.heads[rail].uplinks,
+            load=max((load for block in group if (load := block.heads[rail].load) is not None), default=None),
+        )
+        for rail in range(len(first.heads))
+    )
+    row = first.rows[0]
+    for block in group[1:]:
+        row = replace(_joined(row, block.rows[0]), nodes=())
+    nodes = tuple(name for block in group for name in block.nodes)
+    units = tuple(unit for block in group for unit in block.units)
+    return Block(units=units, nodes=nodes, heads=heads, rows=(replace(row, nodes=nodes),))
