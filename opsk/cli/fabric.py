@@ -11,6 +11,8 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_dumps, read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.pictures.fabric_svg import fabric_svg
+from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus
 from opsk.hostlist import expand
@@ -33,11 +35,12 @@ LIVE_DEADLINE_S = 60.0
               metavar="SECONDS", help="How long --live may take.")  # fmt: skip
 @click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
 @topology_options
+@svg_options
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, strict: bool, as_json: bool,
-    **topology: Any,
+    svg: Path | None, svg_kind: str, **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
 
@@ -54,10 +57,12 @@ def fabric(
         domains, _ = hb_domains(rails.attachments)
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
     document = fabric_document(found, rails)
+    if svg is not None:
+        write_svg(svg, fabric_svg(found, rails, kind=svg_kind))
     if as_json:
         echo_json(document)
-    else:
-        picture(document)
+    elif svg != STDOUT:
+        picture(document, found, rails)
     return ExitStatus.BAD_NEWS if strict and document["faults"] else ExitStatus.ANSWER
 
 

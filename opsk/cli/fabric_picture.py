@@ -1,19 +1,25 @@
-"""How is a fabric shown to people: a line of numbers, the rails of each unit, the leaves out of line, the findings?"""
+"""How is a fabric shown to people: numbers, rails by node, tiers, the leaves out of line, the findings?"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from opsk.cli.document import harmless, plain
+from opsk.cli.pictures.matrix_text import MOST_BLOCKS, matrix_tables
+from opsk.cli.pictures.tree_text import MOST_LEAVES, tree_branches
 from opsk.topology.cabling import short_name
+from opsk.topology.fabric import Fabric
+from opsk.topology.picture.load import Loads
+from opsk.topology.picture.matrix import build_matrix
+from opsk.topology.picture.names import switch_labels
+from opsk.topology.picture.tree import build_tree
+from opsk.topology.rails import Rails
 from opsk.units import as_gbit_per_s
 
-_MOST_UNITS = 40
 _MOST_OF_A_KIND = 6
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -29,6 +35,13 @@ _TITLES = {
     "unnamed_hca": "HCAs without a host name",
     "two_cables_on_one_hca": "HCAs with two cables",
     "leaf_short_of_uplinks": "leaves short of uplinks",
+    "spine_short_of_uplinks": "spines short of uplinks",
+    "spine_short_of_cables": "spines that leaves lack cables to",
+    "missing_spine": "tiers that lack a spine",
+    "uneven_uplinks": "uplinks spread unevenly",
+    "oversubscribed_leaf": "oversubscribed leaves",
+    "oversubscribed_tier": "oversubscribed tiers",
+    "fewer_hcas": "nodes with fewer HCAs than their like",
     "thin_leaf": "leaves with hardly any HCA",
     "slow_link": "slow links",
     "narrow_link": "narrow links",
@@ -50,14 +63,14 @@ _TITLES = {
 }
 
 
-def picture(document: dict[str, Any]) -> None:
-    """Print the answer of ``opsk fabric`` for people."""
+def picture(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
+    """Print the answer of ``opsk fabric`` for people; ``loads`` of links are shown where they are known."""
     shown = plain(document)
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     _numbers(console, shown)
-    _units(console, shown)
+    _pictures(console, fabric, rails, loads)
     _others(console, shown)
     _faults(console, shown)
 
@@ -86,50 +99,32 @@ def _numbers(console: Console, shown: dict[str, Any]) -> None:
         _line(console, f"{len(numbers['components'])} parts of {', '.join(map(str, numbers['components'][:10]))} nodes")
 
 
-def _units(console: Console, shown: dict[str, Any]) -> None:
-    """Print the rails of each unit: leaf and its HCA links and uplinks."""
-    labels = _labels(shown["leaves"])
-    cells: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
-    for leaf in shown["leaves"]:
-        for rail in leaf["carries"]:
-            label = labels[leaf["guid"]]
-            cells[leaf["unit"], rail].append(f"{label}\n{leaf['hca_links']} down, {leaf['uplinks']} up")
-    if not cells:
-        return
-    rails = shown["rails"]
-    table = Table(title="Leaves by unit and rail", title_justify="left", show_lines=False, pad_edge=False)
-    table.add_column("unit")
-    for rail in rails:
-        names = ", ".join(harmless(name) for name in list(rail["devices"])[:2])
-        table.add_column(Text(f"rail {rail['rail']}\n{names}"), overflow="fold")
-    for unit in shown["units"][:_MOST_UNITS]:
-        nodes = unit["nodes"]
-        label = f"{unit['unit']}: {len(nodes)} nodes\n{harmless(nodes[0])} .. {harmless(nodes[-1])}" if nodes else ""
-        row = [Text("\n".join(cells.get((unit["unit"], rail["rail"]), ["-"]))) for rail in rails]
-        table.add_row(Text(label), *row)
-    console.print(table)
-    if len(shown["units"]) > _MOST_UNITS:
-        _line(console, f"... and {len(shown['units']) - _MOST_UNITS} more units (--json shows all)")
-
-
-def _labels(leaves: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a short name for each leaf: its guid where several share a description."""
-    named = {leaf["guid"]: harmless(short_name(leaf["description"])) for leaf in leaves}
-    counts = Counter(named.values())
-    return {guid: name if name and counts[name] == 1 else guid for guid, name in named.items()}
+def _pictures(console: Console, fabric: Fabric, rails: Rails, loads: Loads | None) -> None:
+    """Print the rail × node matrix and the tree of tiers."""
+    labels = switch_labels(fabric)
+    matrix = build_matrix(fabric, rails, loads)
+    for table in matrix_tables(matrix, labels, console.width):
+        console.print(table)
+    if len(matrix.blocks) > MOST_BLOCKS:
+        _line(console, f"... and {len(matrix.blocks) - MOST_BLOCKS} more units (--json shows all)")
+    if matrix.apart:
+        _line(console, f"on no unit: {', '.join(matrix.apart[:_MOST_OF_A_KIND])}")
+    tree = tree_branches(build_tree(fabric, rails, loads, most=MOST_LEAVES, most_above=1), labels)
+    if tree is not None:
+        console.print(tree)
 
 
 def _others(console: Console, shown: dict[str, Any]) -> None:
     """Print the leaves that are on no rail."""
     others = [leaf for leaf in shown["leaves"] if not leaf["carries"]]
-    for leaf in others[:_MOST_UNITS]:
+    for leaf in others[:MOST_BLOCKS]:
         place = "a spine with hosts on it" if leaf["off_tier"] else "a leaf on no rail"
         up = f", {as_gbit_per_s(leaf['up_bytes_per_s']):.0f} Gbit/s up" if leaf["up_bytes_per_s"] else ""
         nodes = ", ".join(leaf["nodes"][:3]) + (" ..." if len(leaf["nodes"]) > 3 else "")
         name = f"{short_name(leaf['description'])} ({leaf['guid']})"
         _line(console, f"{leaf['role']}: {name}, {place}: {leaf['hca_links']} HCAs ({nodes}){up}")
-    if len(others) > _MOST_UNITS:
-        _line(console, f"... and {len(others) - _MOST_UNITS} more leaves on no rail (--json shows all)")
+    if len(others) > MOST_BLOCKS:
+        _line(console, f"... and {len(others) - MOST_BLOCKS} more leaves on no rail (--json shows all)")
 
 
 def _faults(console: Console, shown: dict[str, Any]) -> None:

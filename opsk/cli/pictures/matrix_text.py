@@ -75,7 +75,8 @@ def _row_name(row: Row) -> str:
 
 
 def _wanted(head: Head, labels: Mapping[str, str]) -> int:
-    return max(cell_len(harmless(_leaf_name(head, labels))), cell_len(_links(head, wide=True)))
+    said = (_leaf_name(head, labels), _links(head, wide=True), *(f"! {words(fault)}" for fault in head.faults))
+    return max(cell_len(harmless(line)) for line in said)
 
 
 def _leaf_name(head: Head, labels: Mapping[str, str]) -> str:
