@@ -63,6 +63,7 @@ def hb_domains(
             where=node,
             evidence=f"named by {member[node]} and by {name}",
             cost="tensor-parallel groups may be placed across domains",
+            nodes=(node,),
         )
         for node, name in dict.fromkeys(named)
         if member[node] != name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opsk.topology.hosts import device_slot
 from opsk.topology.leaf import Attachment
@@ -157,16 +157,16 @@ def _spread(topology: NodeTopology, names: Sequence[str]) -> dict[int, str]:
     First the least loaded of the nearest; then, while a chain of GPUs can each move on to another of their nearest NICs
     so that a NIC with two more loses one, they do.
     """
-    nearest: dict[int, list[str]] = {}
+    nearest: dict[int, tuple[str, ...]] = {}
+    on_fabric = replace(topology, nics=tuple(nic for nic in topology.nics if nic.name in names))
     for gpu in topology.gpus:
-        paths = {name: topology.nic_paths[gpu.index, name] for name in names if (gpu.index, name) in topology.nic_paths}
-        if paths:
-            best = min(path.rank for path in paths.values())
-            nearest[gpu.index] = [name for name, path in paths.items() if path.rank == best]
+        near = on_fabric.nearest_nics(gpu.index)
+        if near is not None:
+            nearest[gpu.index] = near[1]
     load: Counter[str] = Counter()
     serving: dict[int, str] = {}
-    for gpu_index, near in nearest.items():
-        serving[gpu_index] = min(near, key=lambda name: load[name])
+    for gpu_index, names_near in nearest.items():
+        serving[gpu_index] = min(names_near, key=lambda name: load[name])
         load[serving[gpu_index]] += 1
     while (chain := _relieving_chain(nearest, serving, load)) is not None:
         for gpu_index, name in chain:

@@ -55,7 +55,8 @@ def files_of_ttar(text: str) -> dict[str, str]:
             path = match[1].strip()
         elif path is not None and (match := _TTAR_LINES.match(line)):
             content = [entry for _, entry in zip(range(int(match[1])), lines, strict=False)]
-            files.setdefault(path, "\n".join(content))
+            # ttar writes EOF behind a last line that ends without a line feed.
+            files.setdefault(path, "\n".join(content).removesuffix("EOF"))
             path = None
     return files
 

@@ -134,6 +134,14 @@ class NodeTopology:
         """Return the path between two GPUs, in either order; ``None`` when no file tells."""
         return self.gpu_paths.get((min(first, second), max(first, second)))
 
+    def nearest_nics(self, gpu: int) -> tuple[PathClass, tuple[str, ...]] | None:
+        """Return the nearest path of a GPU to any NIC, and the NICs that are that near; ``None`` when none is told."""
+        paths = {nic.name: self.nic_paths[gpu, nic.name] for nic in self.nics if (gpu, nic.name) in self.nic_paths}
+        if not paths:
+            return None
+        best = min(paths.values(), key=lambda path: path.rank)
+        return best, tuple(name for name, path in paths.items() if path.rank == best.rank)
+
     def hb_groups(self) -> tuple[tuple[int, ...], ...] | None:
         """Return the GPUs in groups that NVLink or Infinity Fabric joins, directly or over others.
 

@@ -1,0 +1,260 @@
+"""Which of the given files describe nodes, of which node is each, and what do they say?
+
+A file is told by its content: ``nvidia-smi``, NCCL, lstopo, a copy of ``/sys/class/infiniband`` as a folder, tar or
+ttar archive. Its node is the name before the first dot (``n07.topo-m``), or what stands before ``=``
+(``n07=topo.txt``).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from opsk.cli.dumps import MAX_BYTES, STDIN, read_dumps, text_of
+from opsk.errors import InputError
+from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.hosts import natural
+from opsk.topology.node.affinity import Affinity, fabric_affinity, gpu_nics
+from opsk.topology.node.dialects import holds_node, read_node
+from opsk.topology.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_infiniband_tree
+from opsk.topology.node.merge import merge
+from opsk.topology.node.node_topology import NodeTopology
+from opsk.topology.rails import Rails
+
+_HEAD_BYTES = 1 << 20
+"""So much of a file is looked at to tell what it is; captured files begin with long help texts."""
+
+_TAR_MAGIC = slice(257, 262)
+_LONGEST_VALUE_BYTES = 4096
+_MOST_MEMBERS = 1_000_000
+_GENERIC_FOLDERS = frozenset({"infiniband", "class", "sys"})
+_NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,252})=(.+)", re.DOTALL)
+
+
+def read_files(paths: Sequence[Path]) -> tuple[Fabric, dict[str, NodeTopology]]:
+    """Return the fabric of the dumps among the files, empty when there are none, and the nodes of the others.
+
+    Raises
+    ------
+    InputError
+        When nothing can be read.
+    """
+    node_paths = [path for path in paths if is_node_file(path)]
+    dumps = [path for path in paths if path not in node_paths]
+    fabric = Fabric(switches={}, hcas={}, cables=(), source=", ".join(map(str, node_paths)))
+    nodes: dict[str, NodeTopology] = {}
+    errors: list[InputError] = []
+    if node_paths:
+        try:
+            nodes = dict(read_node_files(node_paths))
+        except InputError as error:
+            errors.append(error)
+    if dumps:
+        try:
+            fabric = read_dumps(dumps)
+        except InputError as error:
+            errors.append(error)
+    if errors and not nodes and not fabric.switches:
+        raise InputError("; ".join(error.message for error in errors), hint=errors[0].hint)
+    faults = tuple(
+        Fault(kind="unreadable_file", where=error.message.split(":")[0], evidence=error.message, cost="left out")
+        for error in errors
+    )
+    return replace(fabric, faults=(*fabric.faults, *faults)), nodes
+
+
+def read_node_files(paths: Iterable[Path]) -> Mapping[str, NodeTopology]:
+    """Return the node that each file, or several files together, describe, by host name in natural order.
+
+    A file that cannot be read is a problem of its node.
+
+    Raises
+    ------
+    InputError
+        When none can be read; the message names all.
+    """
+    found: defaultdict[str, list[NodeTopology]] = defaultdict(list)
+    errors: list[InputError] = []
+    for path in paths:
+        host, file = _named(path)
+        try:
+            found[host].append(_read(file))
+        except InputError as error:
+            errors.append(error)
+            found[host].append(NodeTopology(source=str(file), problems=(error.message,)))
+    if errors and len(errors) == sum(map(len, found.values())):
+        raise InputError("; ".join(error.message for error in errors), hint=errors[0].hint)
+    return {host: merge(found[host]) for host in sorted(found, key=natural)}
+
+
+def is_node_file(path: Path) -> bool:
+    """Say whether a file describes a node; one that is named ``HOST=FILE`` does, whatever is in it."""
+    if path == STDIN:
+        return False
+    if not path.exists():
+        return _NAMED.fullmatch(str(path)) is not None
+    if path.is_dir():
+        return True
+    head = _head(path)
+    return head[_TAR_MAGIC] == b"ustar" or holds_node(_decoded(head))
+
+
+def nodes_document(nodes: Mapping[str, NodeTopology], rails: Rails) -> list[dict[str, Any]]:
+    """Return what programs are told of each node."""
+    return [_node_document(name, topology, rails) for name, topology in nodes.items()]
+
+
+def on_fabric(nodes: Mapping[str, NodeTopology], rails: Rails) -> dict[str, NodeTopology]:
+    """Return the nodes under the names that the fabric has for them, where it has one with the same first label."""
+    short: defaultdict[str, list[str]] = defaultdict(list)
+    for name in rails.host_roles:
+        short[name.split(".")[0].lower()].append(name)
+    renamed: dict[str, NodeTopology] = {}
+    for name, topology in nodes.items():
+        known = short[name.split(".")[0].lower()]
+        renamed[known[0] if name not in rails.host_roles and len(known) == 1 else name] = topology
+    return renamed
+
+
+def affinity_of(name: str, topology: NodeTopology, rails: Rails) -> Affinity:
+    """Return the affinity of a node's GPUs: to its HCAs on the fabric; to likely ones where it has none there."""
+    attachments = rails.attachments.get(name, ())
+    if attachments and topology.nics:
+        return fabric_affinity(topology, attachments)
+    nics = gpu_nics(topology)
+    problems = (f"{name}: not on the compute fabric of the dumps",) if rails.leaves and not attachments else ()
+    return Affinity(
+        nics=nics, paths={gpu: topology.nic_paths[gpu, nic] for gpu, nic in nics.items()}, problems=problems
+    )
+
+
+def _node_document(name: str, topology: NodeTopology, rails: Rails) -> dict[str, Any]:
+    affinity = affinity_of(name, topology, rails)
+    nearest = {gpu.index: topology.nearest_nics(gpu.index) for gpu in topology.gpus}
+    return {
+        "node": name,
+        "source": topology.source,
+        "dialect": topology.dialect,
+        "gpus": topology.gpus,
+        "nics": topology.nics,
+        "affinity": affinity.nics,
+        "affinity_paths": affinity.paths,
+        "hca_positions": affinity.positions,
+        "hca_guids": affinity.guids,
+        "nearest_nics": {gpu: {"path": near[0], "nics": near[1]} for gpu, near in nearest.items() if near},
+        "gpu_paths": {f"{first}-{second}": str(path) for (first, second), path in topology.gpu_paths.items()},
+        "fabric_domain": topology.fabric_domain,
+        "contents": topology.contents,
+        "problems": [*topology.problems, *affinity.problems],
+    }
+
+
+def _named(path: Path) -> tuple[str, Path]:
+    """Return the host that a file is of, and the file."""
+    match = _NAMED.fullmatch(str(path))
+    if match is not None and not path.exists():
+        return match[1], Path(match[2])
+    folder = path.resolve()
+    while path.is_dir() and folder.name in _GENERIC_FOLDERS:
+        folder = folder.parent
+    name = folder.name if path.is_dir() else path.name
+    return name.split(".")[0] or name, path
+
+
+def _read(path: Path) -> NodeTopology:
+    """Return the node that one file or folder describes.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or describes no node.
+    """
+    if path.is_dir():
+        return read_infiniband_tree(_files_of_folder(path), source=str(path))
+    if not path.exists():
+        raise InputError(f"{path}: no such file", hint="give a file with what a node says of itself")
+    head = _head(path)
+    if head[_TAR_MAGIC] == b"ustar":
+        files, problem = _files_of_tar(path)
+        topology = read_infiniband_tree(files, source=str(path))
+        return merge([topology, NodeTopology(source=str(path), problems=(problem,))]) if problem else topology
+    return read_node(text_of(path), source=str(path))
+
+
+def _head(path: Path) -> bytes:
+    """Return the beginning of a file, unpacked; nothing when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_HEAD_BYTES)
+        if content.startswith(b"\x1f\x8b"):
+            return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, _HEAD_BYTES)
+    except (OSError, zlib.error):
+        return b""
+    return content
+
+
+def _decoded(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return head.decode("utf-16", "replace")
+    return head.decode("utf-8", "replace")
+
+
+def _files_of_tar(path: Path) -> tuple[dict[str, str], str | None]:
+    """Return the files of a tar archive that are read of a sysfs tree, and what stopped the reading early.
+
+    Nothing is unpacked to disk.
+    """
+    files: dict[str, str] = {}
+    try:
+        content = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
+            for number, member in enumerate(archive):
+                if number > _MOST_MEMBERS:
+                    return files, f"{path}: more than {_MOST_MEMBERS} files in it, the rest is left out"
+                if member.isfile() and member.name.rsplit("/", 1)[-1] in WANTED | WANTED_OF_DEVICE:
+                    data = archive.extractfile(member)
+                    if data is not None:
+                        files[member.name] = data.read(_LONGEST_VALUE_BYTES).decode("utf-8", "replace")
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        return files, f"{path}: damaged or cut archive ({error}), what follows is not read"
+    return files, None
+
+
+def _files_of_folder(folder: Path) -> dict[str, str]:
+    """Return the files that are read of a sysfs tree, whose devices are links to folders elsewhere in it."""
+    files: dict[str, str] = {}
+    for root in (folder, folder / "infiniband", folder / "class/infiniband", folder / "sys/class/infiniband"):
+        for device in _entries(root):
+            ports = device / "ports"
+            if not ports.is_dir():
+                continue
+            wanted = [ports / port.name / name for port in _entries(ports) for name in sorted(WANTED)]
+            wanted += [device / name for name in sorted(WANTED_OF_DEVICE)]
+            wanted += [device / "device" / name for name in ("numa_node", "uevent")]
+            for file in wanted:
+                text = _value(file)
+                if text is not None:
+                    files[str(file.relative_to(folder))] = text
+    return files
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _value(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LONGEST_VALUE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
