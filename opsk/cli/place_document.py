@@ -8,6 +8,7 @@ from typing import Any
 
 from opsk.cli.place_inputs import Asked
 from opsk.planner.launch import launch_of
+from opsk.planner.nccl_settings import sharp_switches
 from opsk.planner.placement import AxisLoad, Placement, TrafficShare
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fault
@@ -17,7 +18,7 @@ _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inte
 
 def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
     """Return ranks, traffic, comparison with Slurm's default order, and what a launcher needs."""
-    launch = launch_of(placement, asked.rails, devices_known=not asked.is_designed)
+    launch = launch_of(placement, asked.rails, devices_known=not asked.is_designed, sharp=sharp_switches(asked.fabric))
     return {
         "model": asked.model.name,
         "plan": asked.plan,
@@ -37,6 +38,9 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
         },
         "needs_rank_file": placement.needs_rank_file,
         "rank_file": launch.rank_file,
+        "host_file": launch.rank_file,
+        "mpi_rank_file": launch.mpi_rank_file,
+        "torchrun": launch.torchrun,
         "gpu_order": launch.gpu_order,
         "nccl_env": launch.nccl_env,
         "slurm_flags": launch.slurm_flags,

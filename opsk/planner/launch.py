@@ -1,36 +1,32 @@
-"""How does a launcher bring ranks to their places, and which settings does the fabric justify?
+"""How does a launcher bring ranks to their places? Host file, rankfile, node ranks, and the settings that go with them.
 
-Only what is certain is suggested, each with its reason and source; NCCL's choice of algorithm and protocol is left to
-NCCL, which measures what no topology tells.
+Only what is certain is suggested, each with its reason and source.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk.planner.order import unit_of_nodes
+from opsk.planner.nccl_settings import nccl_settings
 from opsk.planner.placement import Placement
+from opsk.planner.setting import Setting
+from opsk.planner.slurm_flags import slurm_flags
+from opsk.slurm.topology.release import Release
+from opsk.topology.hb_domains import HbDomain
 from opsk.topology.rails import Rails
 
-_KERNEL_NAME = re.compile(r"(?:mlx\d+_\d+|ibp[0-9a-z]+|hfi1_\d+|rocep[0-9a-z]+)(?::\d+)?")
-"""Names that the kernel gives to devices; ``HCA-1`` of a node description is none that NCCL would know."""
-
-_NCCL_GUIDE = "NCCL user guide, environment variables"
-_SWITCHES_WAIT = "5:00"
-"""Slurm's default for SchedulerParameters=max_switch_wait is 300 s, and a longer wait than that limit is cut to it."""
+__all__ = ["Launch", "Setting", "Torchrun", "launch_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One suggested setting: ``name`` and ``value``, ``why``, and the ``source`` that says what it does."""
+class Torchrun:
+    """What ``torchrun`` needs on each node: ``--node-rank`` by node, ``--master-addr`` and ``--nproc-per-node``."""
 
-    name: str
-    value: str
-    why: str
-    source: str
+    master_addr: str
+    node_rank: Mapping[str, int]
+    nproc_per_node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +38,11 @@ class Launch:
     rank_file
         One host per rank and line, for ``SLURM_HOSTFILE`` and ``srun --distribution=arbitrary`` of a **step**; not
         needed where `Placement.needs_rank_file` is false. On the allocation itself 26.05 may refuse it (block, ring).
+    mpi_rank_file
+        ``rank N=host slot=S`` for each rank: ``mpirun --rankfile FILE`` (Open MPI 4), ``mpirun --map-by
+        rankfile:file=FILE`` (5). S is a logical core, one for each rank of a node.
+    torchrun
+        ``None`` where ranks do not fill nodes one after the other, as ``torchrun`` numbers them.
     gpu_order
         ``CUDA_VISIBLE_DEVICES`` by node, where local ranks do not take the GPUs in their own order.
     nccl_env, slurm_flags
@@ -51,105 +52,91 @@ class Launch:
     """
 
     rank_file: str
+    mpi_rank_file: str = ""
+    torchrun: Torchrun | None = None
     gpu_order: Mapping[str, str] = field(default_factory=dict)
     nccl_env: tuple[Setting, ...] = ()
     slurm_flags: tuple[Setting, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def launch_of(placement: Placement, rails: Rails, *, devices_known: bool = True) -> Launch:
-    """Return what a launcher needs for this placement; without ``devices_known`` HCAs' names are not the site's own."""
-    env, notes = _nccl(placement, rails)
-    if not devices_known:
-        env = tuple(setting for setting in env if setting.name != "NCCL_IB_HCA")
+def launch_of(
+    placement: Placement,
+    rails: Rails,
+    *,
+    devices_known: bool = True,
+    domains: Sequence[HbDomain] = (),
+    release: Release | None = None,
+    sharp: Collection[str] = (),
+) -> Launch:
+    """Return what a launcher needs for this placement.
+
+    Parameters
+    ----------
+    devices_known
+        False when HCAs' names are not the site's own.
+    domains, release
+        HB domains of several nodes, and the release of Slurm, for ``--segment``.
+    sharp
+        Guids of the switches that can reduce; see `opsk.planner.nccl_settings.sharp_switches`.
+    """
+    env, notes = nccl_settings(placement, rails, devices_known=devices_known, sharp=sharp)
+    flags, flag_notes = slurm_flags(placement, rails, domains=domains, release=release)
+    torchrun = _torchrun(placement)
     if placement.needs_rank_file:
-        notes = (_RANK_FILE_NOTE, *notes)
+        notes = (_RANK_FILE_NOTE, _MPI_NOTE, _TORCHRUN_NOTE if torchrun else _NO_TORCHRUN_NOTE, *notes)
     if placement.gpu_order:
         notes = (*notes, _GPU_ORDER_NOTE)
     return Launch(
-        rank_file="".join(f"{rank.node}\n" for rank in placement.ranks),
+        rank_file="".join(f"{_host(rank.node)}\n" for rank in placement.ranks),
+        mpi_rank_file="".join(
+            f"rank {rank.rank}={_host(rank.node)} slot={rank.local_rank}\n" for rank in placement.ranks
+        ),
+        torchrun=torchrun,
         gpu_order={node: ",".join(map(str, gpus)) for node, gpus in placement.gpu_order.items()},
         nccl_env=env,
-        slurm_flags=_slurm_flags(placement, rails),
-        notes=notes,
+        slurm_flags=flags,
+        notes=(*notes, *flag_notes),
     )
 
 
 _RANK_FILE_NOTE = (
-    "use the rank file for a step inside the job: SLURM_HOSTFILE=FILE srun --distribution=arbitrary, one task a GPU; "
-    "it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank from SLURM_PROCID, and MASTER_ADDR from "
-    "the file's first line"
+    "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
+    "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
+    "from SLURM_PROCID, and MASTER_ADDR from the file's first line"
 )
+_MPI_NOTE = (
+    "Open MPI takes the MPI rankfile instead (4: mpirun --rankfile FILE; 5: mpirun --map-by rankfile:file=FILE); it "
+    "binds each rank to the one logical core that its slot names: widen slot to a range like 0-11 for more"
+)
+_TORCHRUN_NOTE = (
+    "torchrun takes --node-rank and --master-addr from the torchrun table, with --rdzv-backend=static: SLURM_NODEID "
+    "stays in Slurm's own order, and a c10d rendezvous numbers the nodes itself"
+)
+_NO_TORCHRUN_NOTE = "torchrun cannot bring about this order, since it numbers ranks node by node: start with srun"
 _GPU_ORDER_NOTE = (
     "on the nodes in gpu_order HCAs are cabled otherwise: there local rank i takes the i-th GPU of the list, by "
     "CUDA_VISIBLE_DEVICES of a task that sees all GPUs of its node"
 )
 
 
-def _nccl(placement: Placement, rails: Rails) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Return the NCCL settings that are certain, and why others are left out."""
-    devices = [tuple(hca.device for hca in rails.attachments.get(node, ())) for node in placement.nodes]
-    by_rail = [tuple(hca.rail for hca in rails.attachments.get(node, ())) for node in placement.nodes]
-    if len(placement.nodes) < 2 or not any(devices):
-        return (), ()
-    env: list[Setting] = []
-    notes: list[str] = []
-    same_devices = len(set(devices)) == 1
-    if not same_devices:
-        notes.append("NCCL_IB_HCA is left out: the nodes' HCAs do not have the same names" + _odd(placement, devices))
-    elif not all(_KERNEL_NAME.fullmatch(device) for device in devices[0]):
-        shown = ", ".join(devices[0][:3])
-        notes.append(f"NCCL_IB_HCA is left out: the fabric calls the HCAs {shown}, ..., not as the nodes' kernels do")
-    else:
-        order = sorted(range(len(devices[0])), key=lambda index: (_rail_key(by_rail[0][index]), index))
-        env.append(
-            Setting(
-                name="NCCL_IB_HCA",
-                value="=" + ",".join(devices[0][index] for index in order),
-                why="the HCAs on the compute fabric in rail order; others (storage) are not for NCCL",
-                source=f"{_NCCL_GUIDE}: = asks for exact names",
-            )
-        )
-    one_rail_each = len(by_rail[0]) > 1 and len(set(by_rail[0])) == len(by_rail[0]) and None not in by_rail[0]
-    if one_rail_each and len(set(by_rail)) == 1:
-        env.append(
-            Setting(
-                name="NCCL_CROSS_NIC",
-                value="0",
-                why="every HCA is on a rail of its own on every node: a ring that changes NIC changes rail",
-                source=f"{_NCCL_GUIDE}: 0 keeps a ring on the same NIC, for networks with a switch per NIC (rails)",
-            )
-        )
-    elif one_rail_each and same_devices:
-        notes.append("NCCL_CROSS_NIC is left alone: the same HCA is not on the same rail" + _odd(placement, by_rail))
-    return tuple(env), tuple(notes)
-
-
-def _rail_key(rail: int | None) -> int:
-    """Sort HCAs without rail last."""
-    return rail if rail is not None else 1 << 30
-
-
-def _odd(placement: Placement, rows: Sequence[tuple[object, ...]]) -> str:
-    """Name the nodes that differ from most."""
-    usual = Counter(rows).most_common(1)[0][0]
-    odd = [node for node, row in zip(placement.nodes, rows, strict=True) if row != usual]
-    return f" ({', '.join(odd[:4])}{', ...' if len(odd) > 4 else ''})"
-
-
-def _slurm_flags(placement: Placement, rails: Rails) -> tuple[Setting, ...]:
-    """Return ``--switches`` where the job fits under the leaves of one unit and the fabric has several."""
-    if len(placement.nodes) < 2:
-        return ()
-    sizes = Counter(unit_of_nodes(rails, tuple(rails.attachments)).values())
-    if len(sizes) < 2 or max(sizes.values()) < len(placement.nodes):
-        return ()
-    group = max(sizes.values())
-    return (
-        Setting(
-            name="--switches",
-            value=f"1@{_SWITCHES_WAIT}",
-            why=f"{len(placement.nodes)} nodes fit under one leaf group of {group}; waits 5 minutes at most",
-            source="sbatch(1) --switches; needs topology/tree with one switch a leaf group (opsk fabric --write tree)",
-        ),
+def _torchrun(placement: Placement) -> Torchrun | None:
+    """Return node ranks, where ranks fill nodes one after the other, each with as many."""
+    node_rank: dict[str, int] = {}
+    for rank in placement.ranks:
+        node_rank.setdefault(rank.node, len(node_rank))
+    if not node_rank or len(placement.ranks) % len(node_rank):
+        return None
+    each = len(placement.ranks) // len(node_rank)
+    if any(rank.rank != node_rank[rank.node] * each + rank.local_rank for rank in placement.ranks):
+        return None
+    return Torchrun(
+        master_addr=_host(placement.ranks[0].node),
+        node_rank={_host(node): number for node, number in node_rank.items()},
+        nproc_per_node=each,
     )
+
+
+def _host(name: str) -> str:
+    """Return a host's name so that it stays one word of one line, whatever a dump calls it."""
+    return re.sub(r"[^A-Za-z0-9._\-]", "_", name)
