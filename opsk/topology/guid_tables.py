@@ -135,7 +135,7 @@ def with_names(fabric: Fabric, names: GuidNames) -> Fabric:
             Fault(
                 kind="guid_not_in_fabric",
                 where=", ".join(hosts[:_HOSTS_NAMED]) + more,
-                evidence=f"{len(absent)} of {len(names.hosts)} guids of {names.source} are on no switch: {absent[0]}, ...",
+                evidence=f"{len(absent)} of {len(names.hosts)} guids of {names.source} are on no switch: {absent[0]}..",
                 cost="what these ports are cabled to is not known",
                 nodes=tuple(hosts),
             )

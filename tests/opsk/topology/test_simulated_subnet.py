@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -12,10 +13,13 @@ import pytest
 
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.dialects import read_fabric
+from opsk.topology.dump_fts import read_forwarding_tables
 from opsk.topology.fabric import Fabric
-from opsk.topology.graph import summary
+from opsk.topology.forwarding import next_hops
+from opsk.topology.graph import hca_links, summary
 from opsk.topology.rails import find_rails
 from opsk.topology.render import as_ibsim_net
+from opsk.topology.route_check import check_routes
 
 pytestmark = pytest.mark.fabric
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -84,3 +88,46 @@ def test_every_program_prints_the_fabric_that_was_designed(
     rails = find_rails(found)
     assert rails.units == (("n0", "n1", "n2"), ("n3", "n4", "n5"))
     assert [port.rail for port in rails.attachments["n5"]] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("command", [("dump_fts",), ("dump_fts", "-a"), ("dump_fts", "-n")])
+def test_the_tables_that_opensm_set_lead_from_every_hca_to_every_other(
+    subnet: Callable[..., str], command: tuple[str, ...]
+) -> None:
+    found = read_fabric(subnet("ibnetdiscover"), source="ibnetdiscover")
+    tables = read_forwarding_tables(subnet(*command), source="dump_fts")
+    assert tables.faults == ()
+    assert set(tables.rows) == set(found.switches)
+    hops = next_hops(tables, found)
+    ends = [(link.hca, link.hca_port) for link in hca_links(found)]
+    assert len(found.port_lids) == len(ends) == 24  # 6 nodes of 4 HCAs
+    switches = found.switches.keys()
+    for source in ends:
+        for destination in ends:
+            path = hops.path(source, destination)
+            assert path is not None, (source, destination)
+            if source != destination:
+                assert {path[0].a_guid, path[0].b_guid} >= {source[0]}
+                assert {path[-1].a_guid, path[-1].b_guid} >= {destination[0]}
+                between = [cable for cable in path if cable.a_guid in switches and cable.b_guid in switches]
+                assert len(between) in (0, 2)  # one leaf, or through a spine
+    report = check_routes(hops, found)
+    assert (report.switches, report.destinations, report.unreachable, report.loops) == (10, 24, 0, 0)
+    assert report.faults == ()
+
+
+def test_tables_name_the_ports_that_a_dump_without_lids_lacks(subnet: Callable[..., str]) -> None:
+    tables = read_forwarding_tables(subnet("dump_fts"), source="dump_fts")
+    told = read_fabric(subnet("ibnetdiscover"), source="ibnetdiscover")
+    silent = dataclasses.replace(told, port_lids={})
+    assert next_hops(tables, silent).lids == told.port_lids
+
+
+def test_one_switch_of_ibroute_is_a_row_of_dump_fts(subnet: Callable[..., str]) -> None:
+    every = read_forwarding_tables(subnet("dump_fts"), source="dump_fts")
+    found = read_fabric(subnet("ibnetdiscover"), source="ibnetdiscover")
+    switch = next(iter(found.switches.values()))
+    one = read_forwarding_tables(subnet("ibroute", str(switch.lid)), source="ibroute")
+    assert list(one.rows) == [switch.guid]
+    lids = list(found.port_lids.values())
+    assert [one.out_port(switch.guid, lid) for lid in lids] == [every.out_port(switch.guid, lid) for lid in lids]
