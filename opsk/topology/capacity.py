@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from dataclasses import dataclass
 
 from opsk.topology.fabric import Fabric
-from opsk.topology.graph import hca_links, isl_cables, switch_neighbours, tiers
+from opsk.topology.graph import hca_links, isl_cables
 from opsk.topology.rails import Rails
+from opsk.topology.tier_capacity import TierCapacity, tier_capacities
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierCapacity:
-    """One tier: bandwidth to the tier below and to the tier above, one direction; ``ratio`` is down over up.
-
-    ``ratio`` is ``None`` at the top, where nothing leads further up.
-    """
-
-    tier: int
-    switches: int
-    down_bytes_per_s: float
-    up_bytes_per_s: float
-    ratio: float | None
+__all__ = ["Oversubscription", "TierCapacity", "oversubscription"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,30 +40,5 @@ def oversubscription(fabric: Fabric, rails: Rails) -> Oversubscription:
         median=statistics.median(ratios.values()) if ratios else None,
         worst=ratios[worst] if worst else None,
         worst_leaf=worst,
-        tiers=_tiers(fabric, rails),
-    )
-
-
-def _tiers(fabric: Fabric, rails: Rails) -> tuple[TierCapacity, ...]:
-    tier = tiers(switch_neighbours(fabric), {guid for guid, leaf in rails.leaves.items() if not leaf.off_tier})
-    down: defaultdict[int, float] = defaultdict(float)
-    up: defaultdict[int, float] = defaultdict(float)
-    for link in hca_links(fabric):
-        if tier.get(link.switch) == 0:
-            down[0] += link.cable.bytes_per_s
-    for cable in isl_cables(fabric):
-        low, high = sorted((tier.get(cable.a_guid, -1), tier.get(cable.b_guid, -1)))
-        if 0 <= low < high:
-            up[low] += cable.bytes_per_s
-            down[high] += cable.bytes_per_s
-    levels = sorted(set(tier.values()))
-    return tuple(
-        TierCapacity(
-            tier=level,
-            switches=sum(1 for value in tier.values() if value == level),
-            down_bytes_per_s=down[level],
-            up_bytes_per_s=up[level],
-            ratio=down[level] / up[level] if up[level] else None,
-        )
-        for level in levels
+        tiers=tier_capacities(hca_links(fabric), isl_cables(fabric), rails.tier),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opsk.topology.cabling import Cabling
+from opsk.topology.crowding import crowding_faults
 from opsk.topology.fabric import Fault
 from opsk.topology.host_faults import host_faults
+from opsk.topology.islands import find_islands, island_faults
 from opsk.topology.leaf import Leaf
 from opsk.topology.link_faults import link_faults
 from opsk.topology.numbering import Numbering
@@ -16,9 +18,14 @@ from opsk.topology.uplink_faults import uplink_faults
 
 def cabling_faults(cabling: Cabling, numbering: Numbering, leaves: Mapping[str, Leaf]) -> tuple[Fault, ...]:
     """Return all findings: rails first, then hosts, leaves, links."""
+    islands = find_islands(cabling)
+    cut_off = {guid for island in islands for guid in island.switches}
+    short = tuple(uplink_faults(cabling, leaves, cut_off))
     return (
         *rail_faults(cabling, numbering),
         *host_faults(cabling),
-        *uplink_faults(cabling, leaves),
+        *short,
+        *crowding_faults(cabling, leaves, {guid for fault in short for guid in fault.switches} | cut_off),
         *link_faults(cabling),
+        *island_faults(cabling, islands),
     )

@@ -8,7 +8,7 @@ too; a *component* is a connected part, all channel adapters and routers include
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import rustworkx as rx
@@ -73,10 +73,16 @@ def leaves(fabric: Fabric) -> set[str]:
     return {link.switch for link in hca_links(fabric)}
 
 
-def switch_neighbours(fabric: Fabric) -> dict[str, Counter[str]]:
-    """Return for each switch how many cables it has to each other switch; loops left out."""
+def switch_neighbours(fabric: Fabric, isls: Iterable[Cable] | None = None) -> dict[str, Counter[str]]:
+    """Return for each switch how many cables it has to each other switch; loops left out.
+
+    Parameters
+    ----------
+    isls
+        The cables between switches, where they are known already.
+    """
     neighbours: dict[str, Counter[str]] = {guid: Counter() for guid in fabric.switches}
-    for cable in isl_cables(fabric):
+    for cable in isl_cables(fabric) if isls is None else isls:
         if cable.a_guid != cable.b_guid:
             neighbours[cable.a_guid][cable.b_guid] += 1
             neighbours[cable.b_guid][cable.a_guid] += 1

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from opsk.topology.cabling import Cabling
 from opsk.topology.fabric import Fault
 from opsk.topology.graph import HcaLink
+from opsk.topology.hosts import COMPUTE
+from opsk.topology.link_faults import ends
 
 _FEW_NAMED = 4
 _ODD_SHARE = 0.1
@@ -25,14 +27,20 @@ def host_faults(cabling: Cabling) -> Iterator[Fault]:
 def _off_tier(cabling: Cabling) -> Iterator[Fault]:
     for guid in sorted(cabling.off_tier):
         links = cabling.by_leaf[guid]
-        below = [other for other in cabling.neighbours[guid] if cabling.tier.get(other) == 0]
-        cables = sum(cabling.neighbours[guid][other] for other in below)
+        around = cabling.neighbours[guid]
+        below = [other for other in around if cabling.tier.get(other, 0) < cabling.tier.get(guid, 0)]
+        cables = sum(around[other] for other in below)
+        word = "leaves" if cabling.tier.get(guid) == 1 else "switches of a lower tier"
         yield Fault(
             kind="host_off_tier",
             where=f"{_hosts(cabling, links)} on {cabling.name(guid)}",
-            evidence=f"HCA links: {len(links)}, on a switch with {cables} cables to {len(below)} leaves: "
+            evidence=f"HCA links: {len(links)}, on a switch with {cables} cables to {len(below)} {word}: "
             "a spine or director chip, not a leaf",
             cost="takes spine ports, and counts as a leaf in tools that go by HCAs alone, which shifts the tiers",
+            nodes=tuple(sorted({node for link in links if (node := cabling.fabric.hcas[link.hca].node) is not None})),
+            switches=(guid,),
+            devices=tuple(link.hca for link in links),
+            cables=tuple(ends(link.cable) for link in links),
         )
 
 
@@ -44,6 +52,8 @@ def _shared_names(cabling: Cabling) -> Iterator[Fault]:
                 where=host.name,
                 evidence=f"{len(host.ports)} HCAs carry the installer's name {host.name}: it may be several machines",
                 cost="no job can be placed on it by name",
+                nodes=(host.name,),
+                devices=tuple(port.guid for port in host.ports),
             )
         elif host.twice:
             again = sorted(device for device, count in Counter(port.device for port in host.ports).items() if count > 1)
@@ -52,6 +62,8 @@ def _shared_names(cabling: Cabling) -> Iterator[Fault]:
                 where=host.name,
                 evidence=f"{', '.join(again[:_FEW_NAMED])} appear more than once: one name for several machines",
                 cost="its rails cannot be told",
+                nodes=(host.name,),
+                devices=tuple(port.guid for port in host.ports),
             )
 
 
@@ -66,6 +78,9 @@ def _unnamed(cabling: Cabling) -> Iterator[Fault]:
                 evidence=f"factory description on {len(unnamed)} of {len(links)} HCAs "
                 f"({cabling.fabric.hcas[unnamed[0].hca].description or 'empty'!r}): their host is not known",
                 cost="their nodes cannot be placed; set the node description (rdma-ndd)",
+                switches=(guid,),
+                devices=tuple(link.hca for link in unnamed),
+                cables=tuple(ends(link.cable) for link in unnamed),
             )
 
 
@@ -83,10 +98,20 @@ def _two_cables(cabling: Cabling) -> Iterator[Fault]:
             where=cabling.fabric.hcas[hca].description or hca,
             evidence=f"one HCA has {len(links)} cables: {where}",
             cost="both share the HCA's PCIe slot",
+            nodes=tuple(node for node in (cabling.fabric.hcas[hca].node,) if node is not None),
+            switches=tuple(sorted({link.switch for link in links})),
+            devices=(hca,),
+            cables=tuple(ends(link.cable) for link in links),
         )
 
 
 def _hosts(cabling: Cabling, links: tuple[HcaLink, ...]) -> str:
-    names = sorted({cabling.fabric.hcas[link.hca].node or "an unnamed host" for link in links})
-    more = f" and {len(names) - _FEW_NAMED} more" if len(names) > _FEW_NAMED else ""
-    return ", ".join(names[:_FEW_NAMED]) + more
+    """Return the hosts on a switch, those of compute nodes with the HCA."""
+    names = set()
+    for link in links:
+        hca = cabling.fabric.hcas[link.hca]
+        compute = hca.node is not None and cabling.hosts[hca.node].role == COMPUTE
+        names.add(hca.description if compute else hca.node or "an unnamed host")
+    shown = sorted(names)
+    more = f" and {len(shown) - _FEW_NAMED} more" if len(shown) > _FEW_NAMED else ""
+    return ", ".join(shown[:_FEW_NAMED]) + more

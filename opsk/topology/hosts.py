@@ -77,7 +77,8 @@ def find_hosts(
         node = fabric.hcas[link.hca].node
         if node is not None:
             ports[node].append(link)
-    ordered = {name: _ordered_ports(fabric, ports[name]) for name in sorted(ports, key=natural)}
+    places: dict[str, _Place] = {}
+    ordered = {name: _ordered_ports(fabric, ports[name], places) for name in sorted(ports, key=natural)}
     roles = _roles(ordered, compute_nodes)
     return {
         name: Host(
@@ -115,14 +116,21 @@ def device_slot(device: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d{1,9}", device))
 
 
-def _ordered_ports(fabric: Fabric, links: list[HcaLink]) -> tuple[HostPort, ...]:
+_Place = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
+"""Slot and natural sort key of a device name; hosts of one kind share their device names."""
+
+
+def _ordered_ports(fabric: Fabric, links: list[HcaLink], places: dict[str, _Place]) -> tuple[HostPort, ...]:
     """Return the ports in device order; a second cabled port of one HCA is ``mlx5_0:2``, as NCCL writes it."""
-    per_hca = Counter(link.hca for link in links)
+    hcas = [link.hca for link in links]
+    twice = len(set(hcas)) < len(hcas)
     ports = []
     for link in links:
         name = fabric.hcas[link.hca].device or ""
-        several = per_hca[link.hca] > 1
-        slot = device_slot(name)
+        several = twice and hcas.count(link.hca) > 1
+        if name not in places:
+            places[name] = device_slot(name), natural(name)
+        slot = places[name][0]
         ports.append(
             HostPort(
                 device=f"{name or link.hca}:{link.hca_port}" if several and link.hca_port > 1 else name or link.hca,
@@ -134,7 +142,11 @@ def _ordered_ports(fabric: Fabric, links: list[HcaLink]) -> tuple[HostPort, ...]
                 bytes_per_s=link.cable.bytes_per_s,
             )
         )
-    return tuple(sorted(ports, key=lambda port: (port.slot, natural(port.device), port.guid)))
+    return tuple(sorted(ports, key=lambda port: (port.slot, _device_key(port.device, places), port.guid)))
+
+
+def _device_key(device: str, places: Mapping[str, _Place]) -> tuple[tuple[int, int, str], ...]:
+    return places[device][1] if device in places else natural(device)
 
 
 def _roles(hosts: Mapping[str, tuple[HostPort, ...]], compute_nodes: Collection[str] | None) -> dict[str, str]:

@@ -19,13 +19,10 @@ _SPREAD = 0.8
 _STRAY = 0.25
 """A leaf with less than this share of the nodes that the unit's best leaf has on a rail does not carry that rail."""
 
-_Seat = tuple[str, int]
-"""A host's name and the index of its port."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The rails: ``carries`` by leaf, the main one first; ``rail_of`` by host and port index, by position.
+    """The rails: ``carries`` by leaf, the main one first; ``rails_of`` by host, one entry a port, by position.
 
     ``follows_names`` tells for each unit whether device names agree with the cabling; where they do not, its leaves
     are numbered in order and no HCA can be called misplaced.
@@ -33,15 +30,16 @@ class Numbering:
 
     rail_count: int
     carries: Mapping[str, tuple[int, ...]]
-    rail_of: Mapping[_Seat, int]
+    rails_of: Mapping[str, tuple[int, ...]]
     follows_names: tuple[bool, ...]
 
-    def rail_at(self, host: str, port: int, leaf: str) -> int | None:
-        """Return the rail that a port really is on, by the leaf it is cabled to."""
-        carried = self.carries.get(leaf, ())
-        if self.rail_of.get((host, port)) in carried:
-            return self.rail_of[host, port]
-        return carried[0] if carried else None
+    def rails_at(self, host: Host) -> list[int | None]:
+        """Return for each port of a host the rail that it really is on, by the leaf it is cabled to."""
+        carries, found = self.carries, []
+        for rail, port in zip(self.rails_of[host.name], host.ports, strict=True):
+            carried = carries.get(port.switch, ())
+            found.append(rail if rail in carried else carried[0] if carried else None)
+        return found
 
 
 def number_rails(cabling: Cabling) -> Numbering:
@@ -49,18 +47,17 @@ def number_rails(cabling: Cabling) -> Numbering:
     place = positions(cabling.compute)
     by_name = {host.name: host for host in cabling.compute}
     classes = _classes(cabling, by_name, place)
-    rail_of = {
-        (name, index): classes[position] for name, entries in place.items() for index, position in enumerate(entries)
-    }
+    kinds = {entries: tuple(classes[position] for position in entries) for entries in set(place.values())}
+    rails_of = {name: kinds[entries] for name, entries in place.items()}
     carries: dict[str, tuple[int, ...]] = {}
     follows = []
     for unit in cabling.units:
-        found, agreed = _unit_rails(unit, by_name, rail_of)
+        found, agreed = _unit_rails(unit, by_name, rails_of)
         carries |= found
         follows.append(agreed)
     used = {rail for rails in carries.values() for rail in rails}
     return Numbering(
-        rail_count=max(used, default=-1) + 1, carries=carries, rail_of=rail_of, follows_names=tuple(follows)
+        rail_count=max(used, default=-1) + 1, carries=carries, rails_of=rails_of, follows_names=tuple(follows)
     )
 
 
@@ -85,7 +82,7 @@ def _classes(cabling: Cabling, hosts: Mapping[str, Host], place: Mapping[str, tu
 
 
 def _unit_rails(
-    unit: Unit, hosts: Mapping[str, Host], rail_of: Mapping[_Seat, int]
+    unit: Unit, hosts: Mapping[str, Host], rails_of: Mapping[str, tuple[int, ...]]
 ) -> tuple[dict[str, tuple[int, ...]], bool]:
     """Return the rails of each leaf of a unit, and whether device names agree with them."""
     seats: dict[str, defaultdict[int, set[str]]] = {leaf: defaultdict(set) for leaf in unit.leaves}
@@ -93,11 +90,11 @@ def _unit_rails(
     ports: list[tuple[str, int]] = []
     for name in unit.nodes:
         used = set()
-        for index, port in enumerate(hosts[name].ports):
+        for rail, port in zip(rails_of[name], hosts[name].ports, strict=True):
             if port.switch in seats:
-                seats[port.switch][rail_of[name, index]].add(name)
+                seats[port.switch][rail].add(name)
                 used.add(port.switch)
-                ports.append((port.switch, rail_of[name, index]))
+                ports.append((port.switch, rail))
         spread += len(used) / min(len(hosts[name].ports), len(unit.leaves))
     carries = _without_strays({leaf: _carried(votes) for leaf, votes in seats.items()}, seats)
     agreed = sum(rail in carries[leaf] for leaf, rail in ports)

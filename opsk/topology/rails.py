@@ -23,7 +23,8 @@ class Rails:
     ``attachments`` maps a node to its HCAs on the compute fabric in device order (the order in which GPUs use them).
     ``leaf_distance`` maps an ordered pair of leaf guids to the number of switch-to-switch cables between them
     (0 for the same leaf, 2 through one spine). ``units`` holds the compute nodes of each scalable unit; ``host_roles``
-    tells ``compute``, ``storage`` or ``management`` for every host on the fabric.
+    tells ``compute``, ``storage`` or ``management`` for every host on the fabric; ``tier`` is that of each switch,
+    hosts on spines left out of account.
     """
 
     leaves: Mapping[str, Leaf]
@@ -33,6 +34,7 @@ class Rails:
     faults: tuple[Fault, ...] = ()
     units: tuple[tuple[str, ...], ...] = ()
     host_roles: Mapping[str, str] = field(default_factory=dict)
+    tier: Mapping[str, int] = field(default_factory=dict)
 
 
 def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) -> Rails:
@@ -51,12 +53,13 @@ def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) 
     leaves = {guid: _leaf(cabling, numbering, guid) for guid in sorted(cabling.by_leaf)}
     return Rails(
         leaves=leaves,
-        attachments={host.name: _attachments(cabling, numbering, host) for host in cabling.compute},
+        attachments={host.name: _attachments(numbering, host) for host in cabling.compute},
         leaf_distance=LeafDistances(cabling.neighbours, leaves),
         rail_count=numbering.rail_count,
         faults=cabling_faults(cabling, numbering, leaves),
         units=tuple(unit.nodes for unit in cabling.units),
         host_roles={name: host.role for name, host in cabling.hosts.items()},
+        tier=cabling.tier,
     )
 
 
@@ -82,7 +85,7 @@ def _leaf(cabling: Cabling, numbering: Numbering, guid: str) -> Leaf:
     )
 
 
-def _attachments(cabling: Cabling, numbering: Numbering, host: Host) -> tuple[Attachment, ...]:
+def _attachments(numbering: Numbering, host: Host) -> tuple[Attachment, ...]:
     """Return the ports of a node on the compute fabric, in device order."""
     return tuple(
         Attachment(
@@ -90,8 +93,8 @@ def _attachments(cabling: Cabling, numbering: Numbering, host: Host) -> tuple[At
             device=port.device,
             guid=port.guid,
             leaf=port.switch,
-            rail=numbering.rail_at(host.name, index, port.switch),
+            rail=rail,
             bytes_per_s=port.bytes_per_s,
         )
-        for index, port in enumerate(host.ports)
+        for rail, port in zip(numbering.rails_at(host), host.ports, strict=True)
     )

@@ -36,7 +36,7 @@ def answer(*arguments: str | Path, **options: Any) -> dict[str, Any]:
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
     path = tmp_path / "fabric.topo"
-    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2)))
+    path.write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=4, hcas=2, leaves=2, spines=2, cables_per_pair=2)))
     return path
 
 
@@ -48,7 +48,7 @@ def test_the_document_has_the_keys_that_programs_rely_on(dump: Path) -> None:
     assert [rail["devices"] for rail in document["rails"]] == [{"mlx5_0": 4}, {"mlx5_1": 4}]
     assert [leaf["role"] for leaf in document["leaves"]] == ["compute", "compute"]
     assert [domain["name"] for domain in document["hb_domains"]] == ["n0", "n1", "n2", "n3"]
-    assert document["oversubscription"]["worst"] == 2.0  # 4 HCA links over 2 uplinks of the same speed
+    assert document["oversubscription"]["worst"] == 1.0  # 4 HCA links over 4 uplinks of the same speed
     assert document["faults"] == []
 
 
@@ -134,7 +134,7 @@ def test_text_cannot_control_the_terminal(dump: Path) -> None:
 def test_people_see_rails_and_findings(dump: Path) -> None:
     text = opsk(dump).stdout.decode()
     assert "rail 1" in text
-    assert "4 down, 2 up" in text
+    assert "4 down, 4 up" in text
     assert "Nothing wrong was found." in text
 
 

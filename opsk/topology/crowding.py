@@ -1,0 +1,68 @@
+"""Which leaves and tiers have more bandwidth from below than upwards? Oversubscription as findings."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterator, Mapping
+
+from opsk.topology.cabling import Cabling
+from opsk.topology.fabric import Fault
+from opsk.topology.leaf import Leaf
+from opsk.topology.tier_capacity import TierCapacity, tier_capacities
+from opsk.units import as_gbit_per_s
+
+_TIGHT = 1.1
+"""Down over up bandwidth up to this is as good as full: a login host or two hang on many leaves."""
+_ENOUGH_LEAVES = 3
+
+
+def crowding_faults(cabling: Cabling, leaves: Mapping[str, Leaf], explained: Collection[str]) -> Iterator[Fault]:
+    """Yield the tiers that are oversubscribed as a whole, and the leaves that are so beyond their like.
+
+    Parameters
+    ----------
+    explained
+        Switches whose missing uplinks are findings of their own, which tell the ratio.
+    """
+    for capacity in tier_capacities(cabling.links, cabling.isls, cabling.tier):
+        if capacity.ratio is not None and capacity.ratio > _TIGHT:
+            yield _tier(cabling, capacity)
+    alike = [
+        leaf for leaf in leaves.values() if not leaf.off_tier and leaf.up_bytes_per_s and leaf.guid not in explained
+    ]
+    for role in sorted({leaf.role for leaf in alike}):
+        yield from _leaves(cabling, [leaf for leaf in alike if leaf.role == role])
+
+
+def _tier(cabling: Cabling, capacity: TierCapacity) -> Fault:
+    down, up = as_gbit_per_s(capacity.down_bytes_per_s), as_gbit_per_s(capacity.up_bytes_per_s)
+    guids = tuple(sorted(guid for guid, tier in cabling.tier.items() if tier == capacity.tier))
+    word = "leaves" if capacity.tier == 0 else "switches"
+    return Fault(
+        kind="oversubscribed_tier",
+        where=f"tier {capacity.tier}: {capacity.switches} {word}",
+        evidence=f"{down:.0f} Gbit/s from below, {up:.0f} Gbit/s upwards: {capacity.ratio:.2f}:1",
+        cost=f"{1 / (capacity.ratio or 1):.0%} of the bandwidth where all traffic leaves its {word}",
+        switches=guids,
+    )
+
+
+def _leaves(cabling: Cabling, alike: list[Leaf]) -> Iterator[Fault]:
+    if len(alike) < _ENOUGH_LEAVES:
+        return
+    ratios = {leaf.guid: leaf.down_bytes_per_s / leaf.up_bytes_per_s for leaf in alike}
+    usual = statistics.median(ratios.values())
+    links = statistics.median(leaf.hca_links for leaf in alike)
+    for leaf in alike:
+        ratio = ratios[leaf.guid]
+        if ratio > _TIGHT * max(usual, 1.0) and leaf.hca_links > _TIGHT * links:
+            yield Fault(
+                kind="oversubscribed_leaf",
+                where=cabling.name(leaf.guid),
+                evidence=f"{leaf.hca_links} HCA links, {as_gbit_per_s(leaf.down_bytes_per_s):.0f} Gbit/s, over "
+                f"{leaf.uplinks} uplinks, {as_gbit_per_s(leaf.up_bytes_per_s):.0f} Gbit/s: {ratio:.2f}:1, the median "
+                f"of its role is {usual:.2f}:1",
+                cost=f"{1 / ratio:.0%} of the bandwidth of its HCAs where all traffic leaves the leaf",
+                nodes=leaf.nodes,
+                switches=(leaf.guid,),
+            )
