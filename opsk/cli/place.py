@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
+from opsk.cli.launch_files import launch_file_options, write_launch_files
 from opsk.cli.place_document import place_document
 from opsk.cli.place_inputs import Request, asked_for, gather
 from opsk.cli.place_picture import picture
-from opsk.errors import ExitStatus, InputError
+from opsk.errors import ExitStatus
 from opsk.planner.network import routes_of
 from opsk.planner.placement import DISTRIBUTIONS
 from opsk.planner.placement import place as place_ranks
@@ -31,12 +32,11 @@ from opsk.slurm.command import CommandClient
               help="Axes as rank numbers run through them, fastest first.")  # fmt: skip
 @click.option("--distribution", type=click.Choice(DISTRIBUTIONS), default="block", show_default=True,
               help="Slurm's own distribution of tasks, to compare with.")  # fmt: skip
-@click.option("--rank-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write the rank file for SLURM_HOSTFILE there as well.")  # fmt: skip
+@launch_file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def place(
     plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], cluster: str | None,
-    gpus_per_node: int | None, rank_order: str, distribution: str, rank_file: Path | None, as_json: bool,
+    gpus_per_node: int | None, rank_order: str, distribution: str, as_json: bool, **launch_files: Path | None,
 ) -> int:  # fmt: skip
     """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
 
@@ -62,24 +62,9 @@ def place(
         node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
     )
     document = place_document(asked, placement)
-    if rank_file is not None:
-        _write(rank_file, document["rank_file"])
+    write_launch_files(document, **launch_files)
     if as_json:
         echo_json(document)
     else:
         picture(asked_for(asked), document)
     return ExitStatus.ANSWER
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the rank file.
-
-    Raises
-    ------
-    InputError
-        The file cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file for --rank-file") from error
