@@ -5,16 +5,21 @@ from __future__ import annotations
 from opsk.planner.even_routes import EvenRoutes
 from opsk.planner.routes import Routes, UplinkRoutes
 from opsk.planner.switch_graph import switch_graph
+from opsk.planner.table_routes import TableRoutes
 from opsk.topology.fabric import Fabric
+from opsk.topology.forwarding import ForwardingTables, next_hops
 from opsk.topology.rails import Rails
 
 
-def routes_of(fabric: Fabric | None, rails: Rails) -> Routes:
-    """Return the routes of a fabric: all shortest paths, or up and down where only its leaves are known.
+def routes_of(fabric: Fabric | None, rails: Rails, tables: ForwardingTables | None = None) -> Routes:
+    """Return the routes of a fabric: by its forwarding tables, else all shortest paths, else up and down its leaves.
 
     Spines that carry a few hosts are passed through; leaves are not, unless two of them are cabled together.
     """
     if fabric is None or not rails.leaves:
         return UplinkRoutes(rails)
     on_tier = [guid for guid, leaf in rails.leaves.items() if not leaf.off_tier]
-    return EvenRoutes(switch_graph(fabric), on_tier)
+    if tables is None:
+        return EvenRoutes(switch_graph(fabric), on_tier)
+    graph = switch_graph(fabric, apart=True)
+    return TableRoutes(graph, next_hops(tables, fabric), EvenRoutes(graph, on_tier))
