@@ -25,6 +25,10 @@ from opsk.slurm.command import CommandClient
 @click.option("--job", metavar="ID", help="Place on the nodes that Slurm gave this job.")
 @click.option("--fabric", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="DUMP",
               help="A dump of the fabric, as opsk fabric reads it; may be repeated.")  # fmt: skip
+@click.option("--routes", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Forwarding tables of the switches, as dump_fts prints them; may be repeated.")  # fmt: skip
+@click.option("--node-file", multiple=True, type=click.Path(path_type=Path), metavar="[HOST=]FILE",
+              help="What a node says of itself, as opsk fabric reads it; may be repeated.")  # fmt: skip
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
 @click.option("--gpus-per-node", type=click.IntRange(1, 1024), metavar="N", help="GPUs that the job uses on a node.")
 @click.option("--rank-order", type=click.Choice([order.value for order in RankOrder]), show_default=True,
@@ -35,8 +39,9 @@ from opsk.slurm.command import CommandClient
 @launch_file_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def place(
-    plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], cluster: str | None,
-    gpus_per_node: int | None, rank_order: str, distribution: str, as_json: bool, **launch_files: Path | None,
+    plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
+    node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
+    distribution: str, as_json: bool, **launch_files: Path | None,
 ) -> int:  # fmt: skip
     """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
 
@@ -45,7 +50,8 @@ def place(
     Exit status: 0 placed; 2 the plan, the nodes or the fabric cannot be used; 3 Slurm does not answer.
     """
     request = Request(
-        plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node
+        plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node, routes=routes,
+        node_files=node_file,
     )  # fmt: skip
     asked = gather(request, CommandClient())
     placement = place_ranks(
@@ -54,11 +60,13 @@ def place(
         asked.rails,
         asked.nodes,
         asked.gpus_per_node,
-        routes=routes_of(asked.fabric, asked.rails),
+        hb_domains=asked.hb_domains,
+        routes=routes_of(asked.fabric, asked.rails, asked.tables),
         step=asked.step,
         order=RankOrder(rank_order),
         distribution=distribution,
         slurm_nodes=asked.slurm_nodes,
+        affinity=asked.affinity,
         node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
     )
     document = place_document(asked, placement)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import harmless
-from opsk.cli.dumps import read_dumps
+from opsk.cli.dumps import read_dumps, text_of
 from opsk.cli.efficiency_choice import load_efficiency
+from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.plan_file import PlanFile, read_plan_file
 from opsk.config import load_site
 from opsk.errors import InputError
@@ -19,8 +20,13 @@ from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, st
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord
 from opsk.topology.design import rail_optimized_fabric
+from opsk.topology.dump_fts import merge_tables, read_forwarding_tables
 from opsk.topology.fabric import Fabric
+from opsk.topology.forwarding import ForwardingTables
+from opsk.topology.hb_domains import hb_domains
 from opsk.topology.link_speed import LANE_GBIT_PER_S, link_bytes_per_s
+from opsk.topology.node.affinity import fabric_affinity
+from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails, find_rails
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import Assumption
@@ -43,7 +49,9 @@ class Asked:
     """What to place: ``nodes`` are candidates, ``slurm_nodes`` those of a job in Slurm's own order.
 
     ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
-    ``step`` is what the cost model says of the plan on this cluster, where the cluster is known.
+    ``step`` is what the cost model says of the plan on this cluster, where the cluster is known; ``tables`` are static
+    routes. ``hb_domains`` maps nodes to multi-node HB domains, ``affinity`` to the HCA guid of each GPU, as the nodes'
+    own files tell.
     """
 
     model: ModelShape
@@ -58,6 +66,9 @@ class Asked:
     assumed: tuple[Assumption, ...] = ()
     is_designed: bool = False
     step: StepModel = COMMUNICATION_ONLY
+    tables: ForwardingTables | None = None
+    hb_domains: Mapping[str, str] | None = None
+    affinity: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,8 @@ class Request:
     fabric: Sequence[Path]
     cluster: str | None
     gpus_per_node: int | None
+    routes: Sequence[Path] = ()
+    node_files: Sequence[Path] = ()
 
 
 def gather(request: Request, slurm: SlurmClient) -> Asked:
@@ -103,6 +116,7 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         assumed.append(guess)
     rails = _rails(fabric, nodes)
     candidates = nodes or tuple(rails.attachments)
+    told = on_fabric(read_node_files(request.node_files), rails) if request.node_files else {}
     gpus_per_node, guesses = _gpus_per_node(request, job, file, cluster, plan, candidates)
     return Asked(
         model=model,
@@ -119,7 +133,27 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         step=step_model(model, plan, as_cabled(cluster, rails), load_efficiency(site.efficiency))
         if cluster
         else COMMUNICATION_ONLY,
+        tables=_tables(request.routes),
+        hb_domains=_hb_domains(rails, told),
+        affinity={
+            node: fabric_affinity(topology, rails.attachments[node]).guids
+            for node, topology in told.items()
+            if node in rails.attachments
+        },
     )
+
+
+def _tables(paths: Sequence[Path]) -> ForwardingTables | None:
+    """Return the forwarding tables of all files; ``None`` when none is named."""
+    if not paths:
+        return None
+    return merge_tables([read_forwarding_tables(text_of(path), source=str(path)) for path in paths])
+
+
+def _hb_domains(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, str]:
+    """Return the HB domain of each node that is in one with others."""
+    domains, _ = hb_domains(rails.attachments, topologies=told)
+    return {node: domain.name for domain in domains if len(domain.nodes) > 1 for node in domain.nodes}
 
 
 def _recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:

@@ -154,7 +154,7 @@ def place(
     distribution: str = "block",
     slurm_nodes: Sequence[str] | None = None,
     node_gpus: int | None = None,
-    affinity: Mapping[str, Mapping[int, int]] | None = None,
+    affinity: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Placement:
     """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
@@ -182,7 +182,7 @@ def place(
     node_gpus
         GPUs that a node has, when the job does not use all.
     affinity
-        Node to GPU index to HCA position, where the node's own topology tells it; see `opsk.planner.seats`.
+        Node to GPU index to HCA guid, where the node's own topology tells it.
 
     Raises
     ------

@@ -54,7 +54,7 @@ def ports_of(
     rails: Rails,
     nodes: Sequence[str],
     node_gpus: int,
-    affinity: Mapping[str, Mapping[int, int]] | None = None,
+    affinity: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Ports:
     """Look up the HCA of every GPU.
 
@@ -63,7 +63,7 @@ def ports_of(
     node_gpus
         GPUs that a node has (not only those that the job uses).
     affinity
-        Node to GPU index to HCA position, where it is known from the node's own topology.
+        Node to GPU index to HCA guid, where it is known from the node's own topology.
     """
     usual = _usual_slots(rails, nodes)
     told = affinity or {}
@@ -74,8 +74,8 @@ def ports_of(
     none: list[tuple[int, int]] = []
     for number, node in enumerate(nodes):
         seen: dict[tuple[str, str], int] = {}
-        near = [told[node].get(gpu, at) for gpu, at in enumerate(spread)] if node in told else spread
-        for gpu, hca in enumerate(_row(rails.attachments.get(node, ()), usual, near)):
+        row = _row(rails.attachments.get(node, ()), usual, spread)
+        for gpu, hca in enumerate(_as_told(row, rails.attachments[node], told[node]) if node in told else row):
             if hca is None:
                 none.append((number, gpu))
                 continue
@@ -96,6 +96,14 @@ def ports_of(
         leaves=tuple(leaf_index),
         hcas=(*known, None),
     )
+
+
+def _as_told(
+    row: Sequence[Attachment | None], attachments: Sequence[Attachment], told: Mapping[int, str]
+) -> Sequence[Attachment | None]:
+    """Return the HCA of each GPU of one node, the told one where it is on the fabric."""
+    by_guid = {entry.guid: entry for entry in reversed(attachments)}
+    return [by_guid.get(told.get(gpu, ""), hca) for gpu, hca in enumerate(row)]
 
 
 def _usual_slots(rails: Rails, nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:

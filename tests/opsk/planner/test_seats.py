@@ -43,7 +43,7 @@ def test_names_of_the_same_places_are_the_same(rails_of: RailsMaker) -> None:
 
 
 def test_a_known_affinity_beats_the_order(rails_of: RailsMaker) -> None:
-    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 2, {"a": {0: 1, 1: 0}})
+    ports = ports_of(rails_of([["a"]], hcas=2), ["a"], 2, {"a": {0: "a-1", 1: "a-0"}})
     assert devices(ports) == ["mlx5_1", "mlx5_0"]
 
 
