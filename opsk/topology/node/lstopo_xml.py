@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from opsk.topology.node import pci
 from opsk.topology.node.cpu_list import cpu_list
@@ -23,6 +24,8 @@ _OPENFABRICS_OLD, _OPENFABRICS_BIT = 3, 32
 _LINK_MATRICES = {"NVLinkBandwidth": PathClass.NV, "XGMIBandwidth": PathClass.XGMI}
 _MB = GB / 1000
 _NVSWITCH_CLASS = "0680"
+_IPOIB_OCTETS = 20
+"""Length of the hardware address of an IP interface over InfiniBand; Ethernet has 6."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,15 +179,18 @@ def _is_nic(entry: _Function, root: Element) -> bool:
 
 
 def _gpus(entries: Sequence[_Function]) -> list[tuple[Gpu, _Function]]:
-    """Return the GPUs by NVML's or ROCm SMI's number where all have one, else in the order of their addresses."""
+    """Return the GPUs by NVML's or ROCm SMI's number; those without take the free ones in the order of addresses."""
     in_order = sorted(entries, key=lambda entry: (entry.address or "", entry.first("cuda") or 0, entry.line))
-    numbers = [entry.first("nvml", "rsmi") for entry in in_order]
-    if None in numbers or len(set(numbers)) < len(numbers):
-        numbers = list(range(len(in_order)))
+    told = [entry.first("nvml", "rsmi") for entry in in_order]
+    known = [number for number in told if number is not None]
+    if len(set(known)) < len(known):
+        told, known = [None] * len(told), []
+    free = (number for number in count() if number not in known)
+    numbers = [next(free) if number is None else number for number in told]
     return [
         (
             Gpu(
-                index=number or 0,
+                index=number,
                 uuid=entry.infos.get("NVIDIAUUID") or entry.infos.get("AMDUUID"),
                 pci=entry.address,
                 numa=entry.place.numa if isinstance(entry.place.numa, int) else None,
@@ -203,7 +209,8 @@ def _nic(entry: _Function, root: Element) -> Nic:
     guid = re.sub(r"[^0-9a-f]", "", entry.infos.get("NodeGUID", "").lower())
     lid = entry.infos.get("Port1LID", "")
     layer = pci.link_layer_of(entry.kind)
-    if re.fullmatch(r"0x[0-9a-fA-F]{1,4}", lid) and int(lid, 16):
+    has_lid = re.fullmatch(r"0x[0-9a-fA-F]{1,4}", lid) is not None and int(lid, 16) > 0
+    if has_lid or entry.infos.get("Address", "").count(":") + 1 == _IPOIB_OCTETS:
         layer = pci.INFINIBAND
     return Nic(
         name=device or entry.address or "",

@@ -205,6 +205,7 @@ class _Links:
 
     to_switches: Counter[int] = field(default_factory=Counter)
     to_itself: Counter[int] = field(default_factory=Counter)
+    cut: set[int] = field(default_factory=set)
     direct: dict[tuple[int, int], GpuPath] = field(default_factory=dict)
 
 
@@ -216,6 +217,8 @@ def _links(tree: _Tree, gpus: Sequence[Gpu]) -> _Links:
         own = index_of.get(_bus_id(entry) or "")
         if own is None:
             continue
+        if not entry.element.whole:
+            links.cut.add(own)
         for link in entry.element.children:
             if link.tag not in {"nvlink", "xgmi"}:
                 continue
@@ -237,7 +240,7 @@ def _gpu_paths(
     """Return the path between every two GPUs: NVLink or XGMI where the file says so, else over PCIe.
 
     A file for a VM says nothing of NVLink, so it tells no pair; nor do links that lead to the GPU itself, as a VM
-    sees them.
+    sees them, nor a GPU in whose element the file was cut.
     """
     if not tree.gpus:
         return {}
@@ -254,7 +257,7 @@ def _gpu_paths(
                 paths[first, second] = links.direct[first, second]
             elif switched:
                 paths[first, second] = GpuPath(kind=PathClass.NV, links=switched)
-            elif not (links.to_itself[first] and links.to_itself[second]):
+            elif not (links.to_itself[first] and links.to_itself[second]) and links.cut.isdisjoint((first, second)):
                 paths[first, second] = GpuPath(kind=pci.path_class(places[first], places[second], ports=False))
     return paths
 

@@ -24,13 +24,14 @@ MAX_ELEMENTS = 2_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Element:
-    """One element: ``text`` is what stands in it outside of its children."""
+    """One element: ``text`` is what stands in it outside of its children; ``whole`` is unset where the file was cut."""
 
     tag: str
     attributes: Mapping[str, str] = field(default_factory=dict)
     children: list[Element] = field(default_factory=list)
     text: str = ""
     line: int = 0
+    whole: bool = True
 
     def get(self, name: str) -> str | None:
         """Return an attribute."""
@@ -112,6 +113,8 @@ class _Builder:
             pass
         except expat.ExpatError as error:
             line = self._first_line + error.lineno
+            for element in self._open:
+                element.whole = False
             why = expat.errors.messages.get(error.code, "unknown")
             return f"{source}:{line}: damaged or cut XML ({why}), what follows is not read"
         return f"{source}: nested deeper than {MAX_DEPTH} elements, the rest is left out" if self._too_deep else None
