@@ -70,7 +70,7 @@ def picture(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     _numbers(console, shown)
-    _pictures(console, fabric, rails, loads)
+    show_pictures(console, fabric, rails, loads)
     _others(console, shown)
     _faults(console, shown)
 
@@ -99,8 +99,8 @@ def _numbers(console: Console, shown: dict[str, Any]) -> None:
         _line(console, f"{len(numbers['components'])} parts of {', '.join(map(str, numbers['components'][:10]))} nodes")
 
 
-def _pictures(console: Console, fabric: Fabric, rails: Rails, loads: Loads | None) -> None:
-    """Print the rail × node matrix and the tree of tiers."""
+def show_pictures(console: Console, fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
+    """Print the rail × node matrix and the tree of tiers; ``loads`` of links are shown where they are known."""
     labels = switch_labels(fabric)
     matrix = build_matrix(fabric, rails, loads)
     for table in matrix_tables(matrix, labels, console.width):

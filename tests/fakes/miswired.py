@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Cable, Fabric, Hca
+from opsk.topology.fabric import Cable, Fabric, Fault, Hca
 from opsk.topology.link_speed import link_bytes_per_s
 
 RAILS = 4
@@ -56,3 +56,49 @@ def miswired() -> Fabric:
 
 def _between(fabric: Fabric, one: str, other: str) -> list[Cable]:
     return [cable for cable in fabric.cables if {cable.a_guid, cable.b_guid} == {one, other}]
+
+
+def findings(fabric: Fabric) -> tuple[Fault, ...]:
+    """What is to be found in ``miswired``, with texts of its own: golden pictures must not change with wording."""
+    guid_of = {switch.description: guid for guid, switch in fabric.switches.items()}
+    guid_of |= {hca.description: guid for guid, hca in fabric.hcas.items()}
+
+    def ends(one: str, other: str) -> tuple[tuple[str, int, str, int], ...]:
+        return tuple((c.a_guid, c.a_port, c.b_guid, c.b_port) for c in _between(fabric, guid_of[one], guid_of[other]))
+
+    return (
+        Fault(
+            kind="swapped_hcas", where="n5", evidence="mlx5_2 is on leaf3 and mlx5_3 on leaf2", nodes=("n5",),
+            cost="2 of 4 HCAs change rail", devices=(guid_of["n5 mlx5_2"], guid_of["n5 mlx5_3"]),
+        ),
+        Fault(kind="missing_rail", where="n11", evidence="no HCA on rail 1", cost="75% left", nodes=("n11",)),
+        Fault(
+            kind="slow_link", where="n3", evidence="n3 mlx5_0 runs at HDR", nodes=("n3",),
+            devices=(guid_of["n3 mlx5_0"],), cables=ends("n3 mlx5_0", "leaf0"),
+        ),
+        Fault(
+            kind="slow_link", where="leaf1", evidence="leaf1 to spine0 runs at HDR", cables=ends("leaf1", "spine0")[:1],
+            switches=(guid_of["leaf1"], guid_of["spine0"]),
+        ),
+        Fault(
+            kind="leaf_short_of_uplinks", where="leaf6", evidence="5 uplinks, its like have 8", cost="38% less",
+            switches=(guid_of["leaf6"], guid_of["spine2"], guid_of["spine3"]),
+        ),
+        Fault(
+            kind="host_off_tier", where="ufm on spine3", evidence="a host on a spine", nodes=("ufm",),
+            switches=(guid_of["spine3"],), devices=("0020000000000000",),
+        ),
+    )  # fmt: skip
+
+
+def some_loads(fabric: Fabric) -> dict[tuple[str, str], float]:
+    """Utilisation of links such as a job might cause: one uplink over what it carries, others by a fixed pattern."""
+    guid_of = {switch.description: guid for guid, switch in fabric.switches.items()}
+    guid_of |= {hca.description: guid for guid, hca in fabric.hcas.items()}
+    loads = {
+        (guid_of[f"leaf{leaf}"], guid_of[f"spine{spine}"]): 0.1 * leaf + 0.05 * spine
+        for leaf in range(8)
+        for spine in range(4)
+    }
+    loads[guid_of["leaf6"], guid_of["spine3"]] = 1.37
+    return loads | {(guid_of[f"n{node} mlx5_0"], guid_of["leaf0"]): 0.3 for node in range(8)}

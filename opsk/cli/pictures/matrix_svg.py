@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opsk.cli.pictures.style import FONT, LEFT, SMALL, WIDTH, Drawing, legend, load_entries
-from opsk.cli.pictures.svg import element, fitted, fitted_bold, text, told, tooltip
+from opsk.cli.pictures.svg import element, fitted, fitted_bold, text, told, tooltip, width_of
 from opsk.topology.picture.load import percent, step
 from opsk.topology.picture.marks import words
 from opsk.topology.picture.matrix import Block, Cell, Head, Matrix, Row, State
@@ -15,6 +15,8 @@ from opsk.units import as_gbit_per_s
 _LABEL = 210.0
 _LEAST_COLUMN, _MOST_COLUMN = 92.0, 190.0
 _HEAD, _ROW, _GAP = 42.0, 26.0, 10.0
+_MOST_NAMED = 2
+"""More leaves than this on a rail of one block are counted, not named."""
 
 
 def draw_matrix(matrix: Matrix, labels: Mapping[str, str], top: float) -> Drawing:
@@ -58,19 +60,19 @@ def _block(block: Block, labels: Mapping[str, str], y: float, column: float) -> 
     parts = [element("path", d=f"M{LEFT:g} {y:g}h{_LABEL + len(block.heads) * column:g}", class_="rule")]
     y += 6
     several = len(block.units) > 1
-    title = f"units {ranges(map(str, block.units))}" if several else f"unit {block.units[0]}"
+    title = f"{len(block.units)} units" if several else f"unit {block.units[0]}"
     count = f"{len(block.nodes)} nodes" if len(block.nodes) != 1 else "1 node"
     nodes = ranges(block.nodes)
     parts.append(
         element(
             "g",
-            tooltip([f"{title}: {count}", nodes]),
+            tooltip([f"unit{'s' if several else ''} {ranges(map(str, block.units))}: {count}", nodes]),
             text(LEFT, y + 17, fitted_bold(f"{title} · {count}", _LABEL - 12, FONT), "b"),
             text(LEFT, y + 33, fitted(nodes, _LABEL - 12, SMALL), "s d"),
         )
     )
     for rail, head in enumerate(block.heads):
-        parts.append(_head(head, labels, LEFT + _LABEL + rail * column, y, column, units=len(block.units)))
+        parts.append(_head(head, labels, LEFT + _LABEL + rail * column, y, column))
     y += _HEAD
     if (
         len(block.rows) == 1
@@ -84,38 +86,43 @@ def _block(block: Block, labels: Mapping[str, str], y: float, column: float) -> 
     return parts, y
 
 
-def _head(head: Head, labels: Mapping[str, str], x: float, y: float, column: float, *, units: int) -> str:
+def _head(head: Head, labels: Mapping[str, str], x: float, y: float, column: float) -> str:
     """Return the leaf of a unit on a rail."""
     box = {"x": x + 3, "y": y, "width": column - 6, "height": _HEAD - 4, "rx": 4.0}
+    middle = x + column / 2
     if not head.leaves:
-        return element("g", element("rect", **box, class_="void"), text(x + column / 2, y + 23, "no leaf", "s d m"))
+        return element("g", element("rect", **box, class_="void"), text(middle, y + 23, "no leaf", "s d m"))
     names = ranges(labels[guid] for guid in head.leaves)
-    shown = names if len(head.leaves) < 3 else f"{len(head.leaves)} leaves"
-    inside = f"{head.hca_links} down · {head.uplinks} up"
+    many = len(head.leaves) > _MOST_NAMED
     said = [
         f"{len(head.leaves)} leaves: {names}" if len(head.leaves) > 1 else f"leaf {names}",
-        inside,
+        f"{head.hca_links} HCA links, {head.uplinks} cables up",
+        "" if head.load is None else f"busiest cable to another switch: {percent(head.load)}",
         *told(head.faults),
     ]
-    load = ""
+    bar = ""
     if head.load is not None:
-        said.append(f"busiest cable to another switch: {percent(head.load)}")
-        load = element("rect", x=x + 3, y=y + _HEAD - 8, width=column - 6, height=4, class_=f"k{step(head.load)}")
-        inside += f" · {percent(head.load)}"
-    short = any(fault.kind == "leaf_short_of_uplinks" for fault in head.faults)
-    other = [words(fault) for fault in head.faults if fault.kind != "leaf_short_of_uplinks"]
-    bad = bool(head.faults)
-    if bad:
-        inside = f"⚠ {inside}{' (short)' if short and not other else ''}"
-        inside = f"{inside} · {other[0]}" if other else inside
+        bar = element("rect", x=x + 3, y=y + _HEAD - 8, width=column - 6, height=4, class_=f"k{step(head.load)}")
+    shown = f"{len(head.leaves)} leaves" if many else names
     return element(
         "g",
         tooltip(said),
-        element("rect", **box, class_="wrong" if bad else "box"),
-        load,
-        text(x + column / 2, y + 16, fitted_bold(shown, column - 12, FONT, keep_end=True), "b m"),
-        text(x + column / 2, y + 30, fitted(inside, column - 12, SMALL), "s bad m" if bad else "s d m"),
+        element("rect", **box, class_="wrong" if head.faults else "box"),
+        bar,
+        text(middle, y + 16, fitted_bold(shown, column - 12, FONT, keep_end=True), "b m"),
+        text(middle, y + 30, _links(head, column - 10), "s bad m" if head.faults else "s d m"),
     )
+
+
+def _links(head: Head, width: float) -> str:
+    """Return the links of a leaf, its load and what is wrong with it, as far as there is room."""
+    load = [] if head.load is None else [percent(head.load)]
+    short = f"{head.hca_links}↓ {head.uplinks}↑"
+    if head.faults:
+        wrong = ", ".join(dict.fromkeys(words(fault) for fault in head.faults))
+        return fitted_bold(" · ".join([f"⚠ {short}", *load, wrong]), width, SMALL)
+    long = " · ".join([f"{head.hca_links} down", f"{head.uplinks} up", *load])
+    return long if width_of(long, SMALL) <= width else fitted(" · ".join([short, *load]), width, SMALL)
 
 
 def _row(row: Row, labels: Mapping[str, str], y: float, column: float) -> list[str]:
@@ -178,7 +185,7 @@ def _entries(matrix: Matrix) -> list[tuple[str, str, str]]:
         State.MISSING: ("box", "missing", "✗ HCA missing"),
         State.SLOW: ("box", "slow", "▾ slower than its like"),
     }
-    leaf = ("box", "box", "leaf: HCA links down, cables up")
+    leaf = ("box", "box", "leaf: ↓ HCA links down, ↑ cables up")
     short = any(head.faults for block in matrix.blocks for head in block.heads)
     return [
         leaf,

@@ -19,7 +19,7 @@ from opsk.units import format_share
 
 MOST_BLOCKS = 40
 _MOST_ROWS = 12
-_LEAST_CELL, _COMMON_CELL, _MOST_CELL = 9, 15, 24
+_LEAST_CELL, _MOST_CELL = 9, 24
 _PADDING = 3
 """Signs between two columns."""
 _LABEL_SHARE = 0.34
@@ -50,8 +50,9 @@ def matrix_tables(matrix: Matrix, labels: Mapping[str, str], width: int) -> list
     if each >= _LEAST_CELL:
         band, cell = rails, min(each, wanted)
     else:
-        band = max(room // (min(wanted, _COMMON_CELL) + _PADDING), 1)
-        cell = min(room // min(band, rails) - _PADDING, wanted)
+        bands = -(-rails // max(room // (_LEAST_CELL + _PADDING), 1))
+        band = -(-rails // bands)
+        cell = min(room // band - _PADDING, wanted)
     widths = _Widths(label, max(cell, _LEAST_CELL))
     return [
         _table(matrix, blocks, labels, range(first, min(first + band, rails)), widths)
@@ -64,9 +65,8 @@ def _names(block: Block) -> tuple[str, ...]:
 
 
 def _title(block: Block) -> str:
-    units = ranges(map(str, block.units))
     nodes = f"{len(block.nodes)} node" + ("s" if len(block.nodes) != 1 else "")
-    return f"unit{'s' if len(block.units) > 1 else ''} {units}: {nodes}"
+    return f"{len(block.units)} units: {nodes}" if len(block.units) > 1 else f"unit {block.units[0]}: {nodes}"
 
 
 def _row_name(row: Row) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from opsk.cli.pictures.style import FONT, SMALL
-from opsk.cli.pictures.svg import element, escaped, fitted, fitted_bold, text, told, tooltip, width_of
+from opsk.cli.pictures.svg import bold_width, element, escaped, fitted, fitted_bold, text, told, tooltip, width_of
 from opsk.cli.pictures.tree_layout import ROLES, Place, counts, facts, title
 from opsk.topology.picture.load import percent, step
 from opsk.topology.picture.marks import words
@@ -32,6 +32,14 @@ def draw_box(box: Box, place: Place, labels: Mapping[str, str]) -> str:
     return element("g", tooltip(said), behind, shape, *inside)
 
 
+def _title(box: Box, labels: Mapping[str, str], room: float, class_: str) -> tuple[str, str]:
+    """Return the name of a box and its class: in smaller letters before it is cut."""
+    said = title(box, labels)
+    if bold_width(said, FONT) <= room:
+        return said, f"b {class_}".strip()
+    return fitted_bold(said, room, SMALL, keep_end=len(box.switches) == 1), f"s b {class_}".strip()
+
+
 def _mark(box: Box) -> str:
     """Return the sign and the words of what is wrong."""
     return "⚠ " + ", ".join(dict.fromkeys(words(fault) for fault in box.faults)) if box.faults else ""
@@ -39,8 +47,7 @@ def _mark(box: Box) -> str:
 
 def _flat(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
     """Return the texts of a wide box."""
-    several = len(box.switches) > 1
-    lines = [(fitted_bold(title(box, labels), place.width - 8, FONT, keep_end=not several), "b m")]
+    lines = [_title(box, labels, place.width - 8, "m")]
     together = " · ".join(facts(box))
     below = [together] if width_of(together, SMALL) <= place.width - 6 else list(facts(box))
     lines += [(fitted(said, place.width - 6, SMALL), "s d m") for said in below if said]
@@ -51,9 +58,8 @@ def _flat(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
 
 def _upright(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
     """Return the texts of a narrow box, read from below; what is wrong goes before numbers."""
-    several = len(box.switches) > 1
     room = place.height - 10
-    lines = [(fitted_bold(title(box, labels), room, FONT, keep_end=not several), "b")]
+    lines = [_title(box, labels, room, "")]
     if box.faults:
         lines.append((fitted_bold(_mark(box), room, SMALL), "s bad"))
     if facts(box):

@@ -123,7 +123,7 @@ def _numbers(tree: Tree, places: Mapping[int, Place]) -> Iterator[str]:
 def _points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
     """Yield the points of a line where a number may stand."""
     if low.y == high.y:
-        yield (low.middle + high.middle) / 2, low.y - 0.75 * _rise(low, high)
+        yield (low.middle + high.middle) / 2, low.y - 0.75 * _rise(low, high) - 8
         return
     if low.y < high.y:
         low, high = high, low
@@ -133,7 +133,8 @@ def _points(low: Place, high: Place) -> Iterator[tuple[float, float]]:
 
 def _said(tree: Tree) -> list[tuple[Line, str, str]]:
     """Return which lines carry a number, what and how, the most telling first."""
-    hottest = sorted((line for line in tree.lines if line.load), key=lambda line: -(line.load or 0))[:_HOTTEST]
+    loaded = sorted((line for line in tree.lines if line.load), key=lambda line: -(line.load or 0))
+    hottest = [line for place, line in enumerate(loaded) if place < _HOTTEST or (line.load or 0) > 1]
     said = [(line, percent(line.load), "s b m halo") for line in hottest if line.load is not None]
     said += [(line, "slow", "s late m halo") for line in tree.lines if line.faults and not line.odd]
     said += [(line, f"{line.cables} of {line.usual}", "s bad m halo") for line in tree.lines if line.odd]

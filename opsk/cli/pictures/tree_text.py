@@ -20,6 +20,7 @@ MOST_LEAVES = 12
 _MOST_LINES = 40
 _MOST_ODD = 4
 _MOST_SIGNS = 160
+_MOST_OF_NAMES = 60
 _SLOW = "slow or narrow cables, see below"
 
 
@@ -46,7 +47,7 @@ def tree_branches(tree: Tree, labels: Mapping[str, str]) -> Branch | None:
         if len(tops) > _MOST_LINES:
             root.add(Text(f"... and {len(tops) - _MOST_LINES} more on top of nothing else", "dim"))
     for line in level[:_MOST_ODD]:
-        said = f"{line.cables} cables inside a tier: {_names(tree.boxes[line.low], labels)} to "
+        said = f"{_cables(line.cables)} inside a tier: {_names(tree.boxes[line.low], labels)} to "
         root.add(Text(said + _names(tree.boxes[line.high], labels), "yellow"))
     if len(level) > _MOST_ODD:
         root.add(Text(f"... and {len(level) - _MOST_ODD} more pairs inside a tier", "dim"))
@@ -65,7 +66,7 @@ def _grow(
     if others:
         cables = sum(other.cables for other in others)
         names = ranges(labels[guid] for other in others for guid in tree.boxes[other.high].switches)
-        own.add(Text(_cut(f"also {cables} cables to {names}"), "dim"))
+        own.add(Text(_cut(f"also {_cables(cables)} to {names}"), "dim"))
     _add_odd(own, box, line, tree, labels)
     lines = sorted(below.get(index, ()), key=lambda line: _place(tree, line.low))
     for under in lines[:_MOST_LINES]:
@@ -92,7 +93,7 @@ def _said(box: Box, tier: Tier, line: Line | None, labels: Mapping[str, str]) ->
     if line is not None:
         each = line.cables / line.pairs
         said.append(
-            f"  {line.cables} cables up" + (f", {each:g} a pair" if line.pairs > 1 and each == line.usual else ""),
+            f"  {_cables(line.cables)} up" + (f", {each:g} a pair" if line.pairs > 1 and each == line.usual else ""),
             "dim",
         )
     if box.ratio is not None:
@@ -125,9 +126,13 @@ def _add_odd(own: Branch, box: Box, line: Line | None, tree: Tree, labels: Mappi
 
 
 def _names(box: Box, labels: Mapping[str, str]) -> str:
-    return _cut(ranges(labels[guid] for guid in box.switches))
+    return _cut(ranges(labels[guid] for guid in box.switches), _MOST_OF_NAMES)
 
 
-def _cut(said: str) -> str:
-    said = harmless(said)
-    return said if len(said) <= _MOST_SIGNS else said[: _MOST_SIGNS - 1] + "…"
+def _cables(count: int) -> str:
+    return f"{count} cable" + ("s" if count != 1 else "")
+
+
+def _cut(said: str, most: int = _MOST_SIGNS) -> str:
+    said = harmless(said[: 2 * most])
+    return said if len(said) <= most else said[: most - 1] + "…"

@@ -50,7 +50,7 @@ def read_marks(faults: Iterable[Fault]) -> Marks:
     for fault in faults:
         for guid in fault.devices:
             devices[guid].append(fault)
-        if len(fault.nodes) == 1:
+        if len(fault.nodes) == 1 and fault.kind not in _OF_THE_FIRST | _OF_ALL:
             nodes[fault.nodes[0]].append(fault)
         for guid in fault.switches if fault.kind in _OF_ALL else fault.switches[:1]:
             if fault.kind in _OF_THE_FIRST | _OF_ALL:

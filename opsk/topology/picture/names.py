@@ -11,12 +11,14 @@ from opsk.topology.fabric import Fabric
 from opsk.topology.hosts import natural
 
 _NUMBER = re.compile(r"(\d{1,15})")
+_GUID = re.compile(r"[0-9a-f]{16}")
 
 
 def ranges(names: Iterable[str]) -> str:
     """Return names with ranges for their numbers, in natural order: for people, not for commands.
 
-    Unlike ``opsk.hostlist.fold`` it takes any text, and folds numbers inside a name too.
+    Unlike ``opsk.hostlist.fold`` it takes any text, and folds numbers inside a name too;
+    a guid is no number.
 
     Examples
     --------
@@ -27,7 +29,7 @@ def ranges(names: Iterable[str]) -> str:
     """
     kinds: defaultdict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for name in names:
-        pieces = _NUMBER.split(name)
+        pieces = [name] if _GUID.fullmatch(name) else _NUMBER.split(name)
         kinds[tuple(pieces[::2])].add(tuple(pieces[1::2]))
     parts = [
         "".join(piece for pair in zip(texts, (*numbers, ""), strict=True) for piece in pair)
