@@ -46,6 +46,7 @@ class _Model:
         self.children: dict[str, tuple[str, ...]] = {}
         self.below: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.domains: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.in_domain: set[str] = set()
         self.capacity: dict[str, Mapping[str, Any]] = {}
 
     def read(self) -> TopologyConf:
@@ -82,14 +83,17 @@ class _Model:
         domain = _domain(block)
         if domain:
             self.domains[domain].update(nodes)
+            self.in_domain.update(nodes)
 
     def _take_node_attributes(self) -> None:
         """Take the domains that nodes name themselves."""
         for name, node in _entries(self.loaded.get("nodes"), "name"):
             attributes = node.get("attributes")
             domain = _domain(attributes if isinstance(attributes, dict) else node)
-            if domain and not any(name in nodes for nodes in self.domains.values()):
-                self.domains[domain][name] = None
+            for host in self._hosts(name) if domain else ():
+                if host not in self.in_domain:
+                    self.in_domain.add(host)
+                    self.domains[domain][host] = None
 
     def _switches(self) -> dict[str, SwitchLine]:
         """Return all switches; one that has both children and nodes keeps its nodes under a leaf of its own."""
