@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from opsk.cli.document import echo_json
-from opsk.cli.dumps import read_dumps, read_live
+from opsk.cli.dumps import read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.node_files import nodes_document, on_fabric, read_files
+from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
@@ -21,15 +24,14 @@ from opsk.topology.fabric import Fabric
 from opsk.topology.graph import summary
 from opsk.topology.hb_domains import hb_domains
 from opsk.topology.hosts import natural
+from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails, find_rails
 
 LIVE_DEADLINE_S = 60.0
 
 
 @click.command()
-@click.argument(
-    "files", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), metavar="[FILE]..."
-)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[[HOST=]FILE]...")
 @click.option("--live", is_flag=True, help="Read the running fabric with ibnetdiscover.")
 @click.option("--deadline", type=click.FloatRange(min=0.1), default=LIVE_DEADLINE_S, show_default=True,
               metavar="SECONDS", help="How long --live may take.")  # fmt: skip
@@ -44,31 +46,40 @@ def fabric(
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
 
+    A FILE may also describe one node, HOST or the name before the first dot: nvidia-smi topo -m, -q, -q -x or nvlink
+    -s, NCCL's topology XML, lstopo XML, or a copy of /sys/class/infiniband as a folder or archive.
+
     Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings, with
     --diff when nodes change place; 2 no fabric could be read; 3 --live found no running fabric.
     """
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
     request = checked_request(**topology)
-    found = read_live(deadline) if live else read_dumps(files)
+    found, node_files = (read_live(deadline), {}) if live else read_files(files)
     compute_nodes = expand(nodes) if nodes is not None else None
     rails = find_rails(found, compute_nodes=compute_nodes)
     if request.form:
-        domains, _ = hb_domains(rails.attachments)
+        domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
-    document = fabric_document(found, rails)
+    document = fabric_document(found, rails, node_files)
     if svg is not None:
         write_svg(svg, fabric_svg(found, rails, kind=svg_kind))
     if as_json:
         echo_json(document)
     elif svg != STDOUT:
-        picture(document, found, rails)
+        if found.switches or found.faults or not node_files:
+            picture(document, found, rails)
+        if node_files:
+            node_picture(document)
     return ExitStatus.BAD_NEWS if strict and document["faults"] else ExitStatus.ANSWER
 
 
-def fabric_document(found: Fabric, rails: Rails) -> dict[str, Any]:
+def fabric_document(
+    found: Fabric, rails: Rails, node_files: Mapping[str, NodeTopology] | None = None
+) -> dict[str, Any]:
     """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
-    domains, domain_faults = hb_domains(rails.attachments)
+    nodes = on_fabric(node_files or {}, rails)
+    domains, domain_faults = hb_domains(rails.attachments, topologies=nodes)
     return {
         "source": found.source,
         "generated": found.generated or None,
@@ -77,6 +88,7 @@ def fabric_document(found: Fabric, rails: Rails) -> dict[str, Any]:
         "units": [{"unit": index, "nodes": unit} for index, unit in enumerate(rails.units)],
         "leaves": sorted(rails.leaves.values(), key=_leaf_order),
         "hb_domains": domains,
+        "nodes": nodes_document(nodes, rails),
         "oversubscription": oversubscription(found, rails),
         "hosts": _hosts(rails),
         "faults": [*found.faults, *rails.faults, *domain_faults],
