@@ -16,6 +16,7 @@ from opsk.cli.node_files import nodes_document, on_fabric, read_files
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
+from opsk.cli.topology_in import show_topologies, topology_files
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus
 from opsk.hostlist import expand
@@ -49,12 +50,16 @@ def fabric(
     A FILE may also describe one node, HOST or the name before the first dot: nvidia-smi topo -m, -q, -q -x or nvlink
     -s, NCCL's topology XML, lstopo XML, or a copy of /sys/class/infiniband as a folder or archive.
 
+    A FILE on its own may be what Slurm is told instead: topology.conf, topology.yaml, or a model of topograph.
+
     Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings, with
     --diff when nodes change place; 2 no fabric could be read; 3 --live found no running fabric.
     """
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
     request = checked_request(**topology)
+    if files and len(topology_files(files)) == len(files):
+        return show_topologies(files, strict=strict, as_json=as_json)
     found, node_files = (read_live(deadline), {}) if live else read_files(files)
     compute_nodes = expand(nodes) if nodes is not None else None
     rails = find_rails(found, compute_nodes=compute_nodes)
