@@ -46,8 +46,10 @@ def read_files(paths: Sequence[Path]) -> tuple[Fabric, dict[str, NodeTopology]]:
     InputError
         When nothing can be read.
     """
-    node_paths = [path for path in paths if is_node_file(path)]
-    dumps = [path for path in paths if path not in node_paths]
+    node_paths: list[Path] = []
+    dumps: list[Path] = []
+    for path in paths:
+        (node_paths if is_node_file(path) else dumps).append(path)
     fabric = Fabric(switches={}, hcas={}, cables=(), source=", ".join(map(str, node_paths)))
     nodes: dict[str, NodeTopology] = {}
     errors: list[InputError] = []
