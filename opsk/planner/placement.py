@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from opsk.errors import InputError, PlanInfeasibleError
-from opsk.planner.arrangements import MOST_NODES, packings, seat
-from opsk.planner.flows import Seating
-from opsk.planner.judging import Job, is_better
+from opsk.planner.judging import Job
 from opsk.planner.loads import busiest_of_axis
-from opsk.planner.order import node_order, slurm_order
-from opsk.planner.ranks import RankOrder, rank_grid
-from opsk.planner.routes import Routes, UplinkRoutes
-from opsk.planner.search import Arrangement, Found, judged, search
-from opsk.planner.seating import (
-    default_slots,
-    domain_names,
-    domain_numbers,
-    inner_group,
-    local_ranks,
-    seating_of,
-)
-from opsk.planner.seats import ports_of
+from opsk.planner.preparing import DISTRIBUTIONS, Prepared, prepare
+from opsk.planner.ranks import RankOrder
+from opsk.planner.routes import Routes
+from opsk.planner.search import Arrangement, Found, search
+from opsk.planner.seating import local_ranks
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
-from opsk.planner.traffic import AXES, step_bytes
+from opsk.planner.traffic import AXES
 from opsk.topology.rails import Rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
-DISTRIBUTIONS = ("block", "cyclic")
+__all__ = ["DISTRIBUTIONS", "AxisLoad", "Placement", "RankPlace", "TrafficShare", "place", "placement_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +122,6 @@ class Placement:
         return self.traffic.step_s / self.least_step_s - 1.0 if self.least_step_s > 0 else 0.0
 
 
-_MOST_SPARES = 128
-"""So many candidates beyond those needed are looked at when an order is improved."""
-
-
 def place(
     model: ModelShape,
     plan: Plan,
@@ -191,106 +173,28 @@ def place(
     InputError
         No node is on the fabric, or a number makes no sense.
     """
-    node_gpus = node_gpus or gpus_per_node
-    _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
-    domain_of = domain_names(nodes, hb_domains)
-    candidates = slurm_order(nodes)
-    default_nodes = tuple(slurm_order(nodes) if slurm_nodes is None else slurm_nodes)
-    default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
-    largest = _largest_domain(candidates, domain_of) * gpus_per_node
-    ways = packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
-    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, needed=ways[0].nodes)
-    spares = candidates if len(candidates) <= max(MOST_NODES, ways[0].nodes + _MOST_SPARES) else ()
-    universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
-    job = Job(
-        grid=rank_grid(plan, order),
-        sent=step_bytes(model, plan),
-        nodes=universe,
-        ports=ports_of(rails, universe, node_gpus, affinity),
-        domains=domain_numbers(universe, domain_of),
-        usable_gpus=gpus_per_node,
-        routes=routes or UplinkRoutes(rails),
+    ready = prepare(
+        model,
+        plan,
+        rails,
+        nodes,
+        gpus_per_node,
+        hb_domains,
+        routes=routes,
         step=step,
+        order=order,
+        distribution=distribution,
+        slurm_nodes=slurm_nodes,
+        node_gpus=node_gpus,
+        affinity=affinity,
     )
-    number = {name: index for index, name in enumerate(universe)}
-    default = _default(job, [number[name] for name in default_nodes], distribution)
-    best = default
-    for row in orders:
-        at = [number[name] for name in row]
-        for seating in seat(job, at, ways[0]):
-            if not _same_seats(seating, default):
-                candidate = judged(job, at, seating)
-                best = candidate if is_better(candidate.verdict, best.verdict, job.step) else best
-    found = search(job, best, [number[name] for name in (spares or best_names(job, best))], ways)
-    return _placement(job, found, default, rails, candidates, order)
+    found = search(ready.job, ready.best, ready.spares or ready.best.order, ready.ways)
+    return placement_of(ready, found, rails)
 
 
-def best_names(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
+def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
     """Return the nodes of an arrangement in order."""
     return tuple(job.nodes[node] for node in arrangement.order)
-
-
-def _largest_domain(nodes: Sequence[str], domain_of: Mapping[str, str]) -> int:
-    """Return how many nodes the largest HB domain joins."""
-    sizes: dict[str, int] = {}
-    for node in nodes:
-        sizes[domain_of[node]] = sizes.get(domain_of[node], 0) + 1
-    return max(sizes.values())
-
-
-def _check(
-    plan: Plan, rails: Rails, nodes: Sequence[str], gpus_per_node: int, node_gpus: int, distribution: str
-) -> None:
-    """Refuse what cannot be placed, with all reasons."""
-    if not 1 <= gpus_per_node <= node_gpus:
-        raise InputError(f"gpus_per_node is {gpus_per_node}, must be between 1 and the node's {node_gpus} GPUs")
-    if distribution not in DISTRIBUTIONS:
-        raise InputError(f"distribution {distribution!r} is none of {', '.join(DISTRIBUTIONS)}")
-    known = set(nodes)
-    capacity = len(known) * gpus_per_node
-    if capacity < plan.gpus:
-        raise PlanInfeasibleError(
-            (f"the plan needs {plan.gpus} GPUs, {len(known)} nodes of {gpus_per_node} have {capacity}",),
-            hint="name more nodes, or check tp x pp x cp x dp",
-        )
-    if not any(node in rails.attachments for node in known):
-        some = ", ".join(sorted(known)[:3])
-        raise InputError(
-            f"none of the {len(known)} nodes ({some}, ...) is a compute node of the fabric",
-            hint="see `opsk fabric` for the node names that it shows",
-        )
-
-
-def _default(job: Job, order: Sequence[int], distribution: str) -> Arrangement:
-    """Seat the ranks as Slurm does when nobody says otherwise."""
-    place, gpu = default_slots(int(job.grid.ranks.size), len(order), job.usable_gpus, distribution)
-    return judged(job, order, seating_of(np.array(order)[place], gpu, job.ports, job.domains))
-
-
-def _good_orders(
-    plan: Plan,
-    rails: Rails,
-    nodes: Sequence[str],
-    gpus_per_node: int,
-    domain_of: Mapping[str, str],
-    order: RankOrder,
-    *,
-    needed: int,
-) -> list[tuple[str, ...]]:
-    """Return orders with units in a row: outermost groups of the plan within units, and not."""
-    block = plan.gpus // rank_grid(plan, order).outermost()
-    found: list[tuple[str, ...]] = []
-    for block_nodes in (block // gpus_per_node if block % gpus_per_node == 0 else 1, 1):
-        row = node_order(rails, nodes, needed=needed, block_nodes=block_nodes, domain_of=domain_of)
-        if row not in found:
-            found.append(row)
-    return found
-
-
-def _same_seats(seating: Seating, default: Arrangement) -> bool:
-    """Tell whether every rank sits where Slurm puts it."""
-    known = default.seating
-    return bool((seating.node == known.node).all() and (seating.gpu == known.gpu).all())
 
 
 def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
@@ -314,11 +218,9 @@ def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
     )
 
 
-def _placement(
-    job: Job, found: Found, default: Arrangement, rails: Rails, candidates: Sequence[str], rank_order: RankOrder
-) -> Placement:
-    """Write the arrangement out, rank by rank."""
-    chosen = found.arrangement
+def placement_of(ready: Prepared, found: Found, rails: Rails) -> Placement:
+    """Write an arrangement out, rank by rank."""
+    job, default, chosen = ready.job, ready.default, found.arrangement
     at = {name: values.tolist() for name, values in job.grid.coordinates().items()}
     local = local_ranks(chosen.seating.node[0]).tolist()
     node, gpu = chosen.seating.node[0].tolist(), chosen.seating.gpu[0].tolist()
@@ -342,18 +244,18 @@ def _placement(
                 dp_rank=at["dp"][rank],
             )
         )
-    names = best_names(job, chosen)
+    names = nodes_of(job, chosen)
     default_traffic = _traffic(job, default)
     return Placement(
         ranks=tuple(ranks),
         traffic=default_traffic if chosen is default else _traffic(job, chosen),
         default_traffic=default_traffic,
         nodes=names,
-        spare_nodes=tuple(name for name in candidates if name not in set(names)),
+        spare_nodes=tuple(name for name in ready.candidates if name not in set(names)),
         gpu_order={job.nodes[at]: tuple(gpus) for at, gpus in gpus_of.items() if gpus != list(range(len(gpus)))},
         is_default=chosen is default,
         needs_rank_file=bool((chosen.seating.node != default.seating.node).any()),
-        order=rank_order,
+        order=job.grid.order,
         unknown_nodes=tuple(name for name in names if name not in rails.attachments),
         least_step_s=found.least_s,
         is_optimal=found.is_optimal,

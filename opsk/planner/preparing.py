@@ -1,0 +1,170 @@
+"""Which ways to seat a job are there to begin with: Slurm's own, and a few that keep units and rails together?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsk.errors import InputError, PlanInfeasibleError
+from opsk.planner.arrangements import MOST_NODES, Packing, packings, seat
+from opsk.planner.flows import Seating
+from opsk.planner.judging import Job, is_better
+from opsk.planner.order import node_order, slurm_order
+from opsk.planner.ranks import RankOrder, rank_grid
+from opsk.planner.routes import Routes, UplinkRoutes
+from opsk.planner.search import Arrangement, judged
+from opsk.planner.seating import default_slots, domain_names, domain_numbers, inner_group, seating_of
+from opsk.planner.seats import ports_of
+from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
+from opsk.planner.traffic import step_bytes
+from opsk.topology.rails import Rails
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+DISTRIBUTIONS = ("block", "cyclic")
+
+
+_MOST_SPARES = 128
+"""So many candidates beyond those needed are looked at when an order is improved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A job ready to be placed: Slurm's own arrangement, the best of a few good ones, and what else may be tried.
+
+    ``spares`` are the nodes, as ``job`` numbers them, that a search may use; empty for those of ``best``.
+    """
+
+    job: Job
+    default: Arrangement
+    best: Arrangement
+    ways: tuple[Packing, ...]
+    candidates: tuple[str, ...]
+    spares: tuple[int, ...]
+
+
+def prepare(
+    model: ModelShape,
+    plan: Plan,
+    rails: Rails,
+    nodes: Sequence[str],
+    gpus_per_node: int,
+    hb_domains: Mapping[str, str] | None = None,
+    *,
+    routes: Routes | None = None,
+    step: StepModel = COMMUNICATION_ONLY,
+    order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
+    distribution: str = "block",
+    slurm_nodes: Sequence[str] | None = None,
+    node_gpus: int | None = None,
+    affinity: Mapping[str, Mapping[int, str]] | None = None,
+) -> Prepared:
+    """Judge Slurm's order and a few good ones; parameters and errors as for `place`."""
+    node_gpus = node_gpus or gpus_per_node
+    _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
+    domain_of = domain_names(nodes, hb_domains)
+    candidates = slurm_order(nodes)
+    default_nodes = tuple(candidates if slurm_nodes is None else slurm_nodes)
+    default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
+    largest = _largest_domain(candidates, domain_of) * gpus_per_node
+    ways = packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
+    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, needed=ways[0].nodes)
+    spares = candidates if len(candidates) <= max(MOST_NODES, ways[0].nodes + _MOST_SPARES) else ()
+    universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
+    job = Job(
+        grid=rank_grid(plan, order),
+        sent=step_bytes(model, plan),
+        nodes=universe,
+        ports=ports_of(rails, universe, node_gpus, affinity),
+        domains=domain_numbers(universe, domain_of),
+        usable_gpus=gpus_per_node,
+        routes=routes or UplinkRoutes(rails),
+        step=step,
+    )
+    number = {name: index for index, name in enumerate(universe)}
+    default = _default(job, [number[name] for name in default_nodes], distribution)
+    return Prepared(
+        job=job,
+        default=default,
+        best=_best_of(job, default, [[number[name] for name in row] for row in orders], ways[0]),
+        ways=ways,
+        candidates=candidates,
+        spares=tuple(number[name] for name in spares),
+    )
+
+
+def _best_of(job: Job, default: Arrangement, orders: Sequence[Sequence[int]], packing: Packing) -> Arrangement:
+    """Return the best of a few orders, Slurm's own where none is better."""
+    best = default
+    for order in orders:
+        for seating in seat(job, order, packing):
+            if not _same_seats(seating, default):
+                candidate = judged(job, order, seating)
+                best = candidate if is_better(candidate.verdict, best.verdict, job.step) else best
+    return best
+
+
+def _largest_domain(nodes: Sequence[str], domain_of: Mapping[str, str]) -> int:
+    """Return how many nodes the largest HB domain joins."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        sizes[domain_of[node]] = sizes.get(domain_of[node], 0) + 1
+    return max(sizes.values())
+
+
+def _check(
+    plan: Plan, rails: Rails, nodes: Sequence[str], gpus_per_node: int, node_gpus: int, distribution: str
+) -> None:
+    """Refuse what cannot be placed, with all reasons."""
+    if not 1 <= gpus_per_node <= node_gpus:
+        raise InputError(f"gpus_per_node is {gpus_per_node}, must be between 1 and the node's {node_gpus} GPUs")
+    if distribution not in DISTRIBUTIONS:
+        raise InputError(f"distribution {distribution!r} is none of {', '.join(DISTRIBUTIONS)}")
+    known = set(nodes)
+    capacity = len(known) * gpus_per_node
+    if capacity < plan.gpus:
+        raise PlanInfeasibleError(
+            (f"the plan needs {plan.gpus} GPUs, {len(known)} nodes of {gpus_per_node} have {capacity}",),
+            hint="name more nodes, or check tp x pp x cp x dp",
+        )
+    if not any(node in rails.attachments for node in known):
+        some = ", ".join(sorted(known)[:3])
+        raise InputError(
+            f"none of the {len(known)} nodes ({some}, ...) is a compute node of the fabric",
+            hint="see `opsk fabric` for the node names that it shows",
+        )
+
+
+def _default(job: Job, order: Sequence[int], distribution: str) -> Arrangement:
+    """Seat the ranks as Slurm does when nobody says otherwise."""
+    place, gpu = default_slots(int(job.grid.ranks.size), len(order), job.usable_gpus, distribution)
+    return judged(job, order, seating_of(np.array(order)[place], gpu, job.ports, job.domains))
+
+
+def _good_orders(
+    plan: Plan,
+    rails: Rails,
+    nodes: Sequence[str],
+    gpus_per_node: int,
+    domain_of: Mapping[str, str],
+    order: RankOrder,
+    *,
+    needed: int,
+) -> list[tuple[str, ...]]:
+    """Return orders with units in a row: outermost groups of the plan within units, and not."""
+    block = plan.gpus // rank_grid(plan, order).outermost()
+    found: list[tuple[str, ...]] = []
+    for block_nodes in (block // gpus_per_node if block % gpus_per_node == 0 else 1, 1):
+        row = node_order(rails, nodes, needed=needed, block_nodes=block_nodes, domain_of=domain_of)
+        if row not in found:
+            found.append(row)
+    return found
+
+
+def _same_seats(seating: Seating, default: Arrangement) -> bool:
+    """Tell whether every rank sits where Slurm puts it."""
+    known = default.seating
+    return bool((seating.node == known.node).all() and (seating.gpu == known.gpu).all())
