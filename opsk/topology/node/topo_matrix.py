@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from opsk.topology.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass
 
@@ -17,6 +18,12 @@ _GPU_NAME = re.compile(r"GPU([0-9]{1,4})")
 _DEVICE_NAME = re.compile(r"(?:NIC[0-9]{1,3}|[A-Za-z][\w.-]*[0-9][\w.-]*)")
 _PATH = re.compile(r"X|NV[0-9]{1,3}|NVL|XGMI|PIX|PXB|PHB|NODE|SYS|SOC|PSB|PIXB?|N/A|ERR!?|UNK(?:NOWN)?")
 _P2P = re.compile(r"X|OK|CNS|GNS|TNS|DR|NS|U")
+_A_HEADER = re.compile(
+    r"^[ \t>|*#]*GPU[0-9]{1,4}(?:[ \t|]*$|[ \t|]+(?!X\b)[A-Za-z]\w*[0-9]|[ \t|]+CPU\b)", re.MULTILINE
+)
+_A_ROW = re.compile(
+    r"^[ \t>|*#]*GPU[0-9]{1,4}[ \t|]+(?:X|NV[0-9L]+|P[HIX]B|PIX|NODE|SYS|SOC|OK|[CGT]?NS|U)\b", re.MULTILINE
+)
 _LEGEND = re.compile(r"^[ \t>|*]*(NIC[0-9]{1,3})[ \t]*:[ \t]*(\S+)", re.MULTILINE)
 _CPUS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 
@@ -58,8 +65,9 @@ class _Matrix:
 
 
 def holds_matrix(text: str) -> bool:
-    """Say whether a text holds such a matrix."""
-    return _find(_ESCAPE.sub("", text), "") is not None
+    """Say whether a text seems to hold such a matrix: a header, and a row of a GPU."""
+    plain = _ESCAPE.sub("", text)
+    return _A_HEADER.search(plain) is not None and _A_ROW.search(plain) is not None
 
 
 def read_topo_matrix(text: str, *, source: str) -> NodeTopology | None:
@@ -129,6 +137,7 @@ def _words(line: str) -> list[str]:
     return words
 
 
+@lru_cache(maxsize=1024)
 def _is_cell(word: str) -> bool:
     return bool(_PATH.fullmatch(word) or _P2P.fullmatch(word))
 
@@ -266,6 +275,7 @@ def _cells(matrix: _Matrix, source: str) -> dict[tuple[str, str], GpuPath]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def _path(cell: str) -> GpuPath | None:
     """Return the path that a cell says; ``None`` for X, N/A and what no driver prints."""
     if match := re.fullmatch(r"NV([0-9]+|L)", cell):
