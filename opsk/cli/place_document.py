@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from typing import Any
 
 from opsk.cli.place_inputs import Asked
@@ -12,13 +13,20 @@ from opsk.planner.nccl_settings import sharp_switches
 from opsk.planner.placement import AxisLoad, Placement, TrafficShare
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fault
+from opsk.topology.hb_domains import HbDomain
 
 _NUMBERS = ("rail_local_fraction", "leaf_local_fraction", "max_link_load", "inter_node_bytes", "tp_inter_node_bytes")
 
 
 def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
     """Return ranks, traffic, comparison with Slurm's default order, and what a launcher needs."""
-    launch = launch_of(placement, asked.rails, devices_known=not asked.is_designed, sharp=sharp_switches(asked.fabric))
+    launch = launch_of(
+        placement,
+        asked.rails,
+        devices_known=not asked.is_designed,
+        domains=_domains(asked),
+        sharp=sharp_switches(asked.fabric),
+    )
     return {
         "model": asked.model.name,
         "plan": asked.plan,
@@ -77,6 +85,14 @@ def _axis(asked: Asked, load: AxisLoad) -> dict[str, Any]:
         for guid in load.link
     ]  # fmt: skip
     return {"busy_s": load.busy_s, "link": load.link, "names": names}
+
+
+def _domains(asked: Asked) -> list[HbDomain]:
+    """Return the HB domains of several nodes, as far as node files tell them."""
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for node, name in (asked.hb_domains or {}).items():
+        members[name].append(node)
+    return [HbDomain(name=name, nodes=tuple(nodes)) for name, nodes in members.items()]
 
 
 def _numbers(traffic: TrafficShare) -> dict[str, float]:
