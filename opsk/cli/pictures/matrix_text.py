@@ -134,7 +134,7 @@ def _head(head: Head, labels: Mapping[str, str], width: int) -> Text:
     if said:
         shown.append("\n" + _cut(f"! {', '.join(said)}", width, keep_end=False), "not bold yellow")
     if head.load is not None:
-        shown.append(f"\n{_cut(f'busiest {percent(head.load)}', width)}", f"not bold {LOAD_STYLES[step(head.load)]}")
+        shown.append(f"\n{_cut(f'load {percent(head.load)}', width)}", f"not bold {LOAD_STYLES[step(head.load)]}")
     return shown
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from opsk.cli.pictures.style import FONT, SMALL
 from opsk.cli.pictures.svg import bold_width, element, escaped, fitted, fitted_bold, text, told, tooltip, width_of
@@ -48,8 +48,10 @@ def _mark(box: Box) -> str:
 def _flat(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
     """Return the texts of a wide box."""
     lines = [_title(box, labels, place.width - 8, "m")]
-    together = " · ".join(facts(box))
-    below = [together] if width_of(together, SMALL) <= place.width - 6 else list(facts(box))
+    said = list(facts(box))
+    below = [" · ".join(said)]
+    if width_of(below[0], SMALL) > place.width - 6:
+        below = [" · ".join(said[:-1]), said[-1]]
     lines += [(fitted(said, place.width - 6, SMALL), "s d m") for said in below if said]
     if box.faults:
         lines = [*lines[:2], (fitted_bold(_mark(box), place.width - 6, SMALL), "s bad m")]
@@ -63,7 +65,7 @@ def _upright(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
     if box.faults:
         lines.append((fitted_bold(_mark(box), room, SMALL), "s bad"))
     if facts(box):
-        lines.append((fitted(" · ".join(facts(box)), room, SMALL), "s d"))
+        lines.append((_as_many(facts(box), room), "s d"))
     lines = lines[: max(int((place.width - 1) // _LINE), 1)]
     first = place.middle - (len(lines) - 1) * _LINE / 2 + 4
     base = place.bottom - 5
@@ -76,6 +78,14 @@ def _upright(box: Box, place: Place, labels: Mapping[str, str]) -> list[str]:
         )
         for row, (said, class_) in enumerate(lines)
     ]
+
+
+def _as_many(said: Sequence[str], room: float) -> str:
+    """Return as many facts as there is room for, the first ones first."""
+    for count in range(len(said), 1, -1):
+        if width_of(" · ".join(said[:count]), SMALL) <= room:
+            return " · ".join(said[:count])
+    return fitted(said[0], room, SMALL)
 
 
 def _facts(box: Box) -> list[str]:

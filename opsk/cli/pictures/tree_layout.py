@@ -90,18 +90,17 @@ def _fits(tree: Tree, tier: Tier, labels: Mapping[str, str], width: float) -> bo
 
 def title(box: Box, labels: Mapping[str, str]) -> str:
     """Return the name of a box."""
-    names = ranges(labels[guid] for guid in box.switches)
-    return f"{len(box.switches)} × {names}" if len(box.switches) > 1 else names
+    return ranges(labels[guid] for guid in box.switches)
 
 
 def facts(box: Box) -> Sequence[str]:
-    """Return what is written below the name of a box."""
+    """Return what is written below the name of a box, the most telling first."""
     down = box.hca_links + box.down_cables
     links = [f"{down}↓"] if down else []
     links += [f"{box.up_cables}↑"] if box.up_cables else []
-    found = [" ".join(links)] if links else []
-    if box.ratio is not None:
-        found.append(f"{box.ratio:.2f}:1")
+    ratio = [f"{box.ratio:.2f}:1"] if box.ratio is not None else []
+    together = [" ".join(links)] if links else []
+    found = [f"{len(box.switches)} switches", *ratio, *together] if len(box.switches) > 1 else [*together, *ratio]
     if box.tier != 0 and box.hosts:
         found.append(" ".join(counts(box)))
     if box.inside and len(box.switches) == 1:
