@@ -39,6 +39,20 @@ class AdvisorConfig(BaseModel):
     audit_log: Path | None = None
 
 
+class StoreConfig(BaseModel):
+    """Settings of the store.
+
+    Parameters
+    ----------
+    url
+        SQLAlchemy URL of the database; ``None`` is a SQLite file in the user's state folder.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str | None = None
+
+
 class SiteConfig(BaseModel):
     """The whole site configuration.
 
@@ -52,6 +66,7 @@ class SiteConfig(BaseModel):
     fabric: tuple[Path, ...] = ()
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
+    store: StoreConfig = StoreConfig()
 
 
 def load_site(path: Path | None = None) -> SiteConfig:

@@ -73,3 +73,7 @@ class PlanInfeasibleError(OpskError):
     def __init__(self, violations: tuple[str, ...], *, hint: str = "") -> None:
         super().__init__("; ".join(violations), hint=hint)
         self.violations = violations
+
+
+class StoreError(UnavailableError):
+    """The store is not installed, cannot be opened or written, or does not answer."""

@@ -1,0 +1,1 @@
+"""In which steps did the tables come to be what they are?"""
