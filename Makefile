@@ -43,6 +43,7 @@ golden: $(VENV)/.ready  ## accept what the golden tests print now, to be read in
 
 docs: $(VENV)/.ready  ## write the generated pages and the README's outputs again (needs the lab)
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/fabric_pictures.py
 	@$(BIN)/python docs/outputs.py
 
 bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails (RUNS=runs.csv CALCULON=clone for two more)

@@ -1,0 +1,27 @@
+"""Draws the pictures of fabrics that the pages show: ``python docs/fabric_pictures.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opsk.cli.dumps import read_dump
+from opsk.cli.pictures.fabric_svg import fabric_svg
+from opsk.topology.rails import find_rails
+
+ROOT = Path(__file__).resolve().parent.parent
+DUMP = "examples/miswired.ibnetdiscover"
+PICTURES = {"fabric.svg": "both"}
+
+
+def main() -> None:
+    """Draw the fabric with a fault of each kind."""
+    fabric = read_dump(ROOT / DUMP)
+    rails = find_rails(fabric)
+    for name, kind in PICTURES.items():
+        drawn = fabric_svg(fabric, rails, kind=kind, title=DUMP)
+        (ROOT / "docs" / "images" / name).write_text(drawn, encoding="utf-8")
+        print(f"wrote docs/images/{name}")
+
+
+if __name__ == "__main__":
+    main()
