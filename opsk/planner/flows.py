@@ -5,7 +5,8 @@ evenly over channels, one for each of the group's GPUs there, and NCCL pairs cha
 one rail, where it can. Pipeline messages, ring attention and all-to-all go straight from GPU to GPU. Bytes that stay
 inside an HB domain do not appear. Left out: forwarding through a GPU near the receiver's rail (PXN).
 
-Several seatings of the same job are followed at once, one row each: a search compares thousands.
+Several seatings of the same job are followed at once, one row each: a search compares thousands. Where a few ranks
+moved, the messages of their groups alone can be asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from opsk.costmodel.table import FloatColumn
 from opsk.planner.ranks import RankGrid
 from opsk.planner.seats import Index, Ports
 from opsk.planner.traffic import AXES, StepBytes
+
+Touched = npt.NDArray[np.bool_]
+"""Ranks whose groups are followed; ``None`` for all."""
 
 _PAIRS_AT_ONCE = 1 << 22
 """Channel pairs compared at once: bounds memory to some tens of MiB."""
@@ -69,49 +73,73 @@ class Flows:
         )
 
 
-def step_flows(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> dict[str, Flows]:
-    """Return the messages of one step by axis (``AXES``); axes without any between HB domains are empty."""
+def step_flows(
+    grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports, *, touched: Touched | None = None
+) -> dict[str, Flows]:
+    """Return the messages of one step by axis (``AXES``); axes without any between HB domains are empty.
+
+    Parameters
+    ----------
+    touched
+        Follow the groups with one of these ranks in them only; shape (ranks,).
+    """
     stages, dp, cp, tp = grid.ranks.shape
+    at = grid.ranks
     parts: dict[str, Iterator[Flows]] = {
-        "tp": _ring(grid.ranks.reshape(-1, tp), np.repeat(sent.tp, dp * cp), seating, ports),
-        "cp": _neighbours(grid.ranks.transpose(0, 1, 3, 2).reshape(-1, cp), np.repeat(sent.cp, dp * tp), seating),
-        "ep": _experts(grid, sent, seating),
-        "dp": _replicas(grid, sent, seating, ports),
-        "pp": _pipeline(grid.ranks, sent, seating) if stages > 1 else iter(()),
+        "tp": _ring(*_hit(at.reshape(-1, tp), np.repeat(sent.tp, dp * cp), touched), seating, ports),
+        "cp": _neighbours(
+            *_hit(at.transpose(0, 1, 3, 2).reshape(-1, cp), np.repeat(sent.cp, dp * tp), touched), seating
+        ),
+        "ep": _experts(grid, sent, seating, touched),
+        "dp": _replicas(grid, sent, seating, ports, touched),
+        "pp": _pipeline(at, sent, seating, touched) if stages > 1 else iter(()),
     }
     return {axis: Flows.joined(parts[axis]) for axis in AXES}
 
 
-def _experts(grid: RankGrid, sent: StepBytes, seating: Seating) -> Iterator[Flows]:
+def _hit(groups: Index, sent: FloatColumn, touched: Touched | None) -> tuple[Index, FloatColumn]:
+    """Return the groups that hold a touched rank, and what these send."""
+    if touched is None:
+        return groups, sent
+    kept = touched[groups].any(axis=1)
+    return groups[kept], sent[kept]
+
+
+def _experts(grid: RankGrid, sent: StepBytes, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
     """Dispatch and combine of tokens."""
     if sent.ep.any():
-        yield from _all_to_all(grid.experts.reshape(-1, grid.ep), np.repeat(sent.ep, grid.experts.shape[1]), seating)
+        size = np.repeat(sent.ep, grid.experts.shape[1])
+        yield from _all_to_all(*_hit(grid.experts.reshape(-1, grid.ep), size, touched), seating)
 
 
-def _replicas(grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports) -> Iterator[Flows]:
+def _replicas(
+    grid: RankGrid, sent: StepBytes, seating: Seating, ports: Ports, touched: Touched | None
+) -> Iterator[Flows]:
     """Gradients and weights of dense parameters, of experts, and of a tied embedding."""
     stages, dp, cp, tp = grid.ranks.shape
-    yield from _ring(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), seating, ports)
+    if sent.dp.any():
+        yield from _ring(*_hit(grid.data.reshape(-1, dp * cp), np.repeat(sent.dp, tp), touched), seating, ports)
     if sent.expert_dp.any():
         alike = grid.expert_data
-        yield from _ring(alike.reshape(-1, alike.shape[2]), np.repeat(sent.expert_dp, alike.shape[1]), seating, ports)
+        size = np.repeat(sent.expert_dp, alike.shape[1])
+        yield from _ring(*_hit(alike.reshape(-1, alike.shape[2]), size, touched), seating, ports)
     if stages > 1 and sent.embedding:
-        yield from _both_ways(grid.ranks[-1], grid.ranks[0], sent.embedding, seating)
+        yield from _both_ways(grid.ranks[-1], grid.ranks[0], sent.embedding, seating, touched)
 
 
-def _pipeline(ranks: Index, sent: StepBytes, seating: Seating) -> Iterator[Flows]:
+def _pipeline(ranks: Index, sent: StepBytes, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
     """Messages between stages, and from the last to the first with interleaving."""
     if sent.pp_forward:
-        yield from _both_ways(ranks[:-1], ranks[1:], sent.pp_forward, seating)
+        yield from _both_ways(ranks[:-1], ranks[1:], sent.pp_forward, seating, touched)
     if sent.pp_wrap:
-        yield from _both_ways(ranks[-1], ranks[0], sent.pp_wrap, seating)
+        yield from _both_ways(ranks[-1], ranks[0], sent.pp_wrap, seating, touched)
 
 
-def _both_ways(one: Index, other: Index, size: float, seating: Seating) -> Iterator[Flows]:
+def _both_ways(one: Index, other: Index, size: float, seating: Seating, touched: Touched | None) -> Iterator[Flows]:
     """The same message from every rank of ``one`` to its like in ``other``, and back."""
-    sizes = np.full(one.size, size)
-    yield _direct(one.ravel(), other.ravel(), sizes, seating)
-    yield _direct(other.ravel(), one.ravel(), sizes, seating)
+    pairs, sizes = _hit(np.stack([one.ravel(), other.ravel()], axis=1), np.full(one.size, size), touched)
+    yield _direct(pairs[:, 0], pairs[:, 1], sizes, seating)
+    yield _direct(pairs[:, 1], pairs[:, 0], sizes, seating)
 
 
 def _neighbours(groups: Index, sent: FloatColumn, seating: Seating) -> Iterator[Flows]:
@@ -158,15 +186,18 @@ def _ring(groups: Index, sent: FloatColumn, seating: Seating, ports: Ports) -> I
     linked = following != np.arange(start.size)
     if not linked.any():
         return
-    channels = int(held.max())
-    at = port[start[:, None] + np.arange(channels) % held[:, None]]
-    source, target = at[linked], at[following[linked]]
-    yield Flows(
-        row=np.repeat(group[linked] // count, channels),
-        source=source.ravel(),
-        target=_paired(source, target, ports).ravel(),
-        size_bytes=np.repeat(sent[group[linked] % count] / channels, channels),
-    )
+    channels_of = np.maximum.reduceat(held, first)[group]
+    for channels in np.unique(channels_of[linked]).tolist():
+        link = np.flatnonzero(linked & (channels_of == channels))
+        turn = np.arange(channels)
+        source = port[start[link, None] + turn % held[link, None]]
+        target = port[start[following[link], None] + turn % held[following[link], None]]
+        yield Flows(
+            row=np.repeat(group[link] // count, channels),
+            source=source.ravel(),
+            target=_paired(source, target, ports).ravel(),
+            size_bytes=np.repeat(sent[group[link] % count] / channels, channels),
+        )
 
 
 def _paired(source: Index, target: Index, ports: Ports) -> Index:
