@@ -13,6 +13,7 @@ import pytest
 from opsk.slurm.topology.yaml_file import read_topology
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
+from tests.fakes.node_dumps import FakeNode, smi_query
 
 NO_SLURM = "/nonexistent"
 
@@ -162,3 +163,17 @@ def test_hostile_text_of_the_live_file_cannot_control_the_terminal(dump: Path, t
     done = opsk(dump, "--write", "tree", "--diff", live)
     assert done.returncode == 1
     assert not any(sign in done.stdout for sign in "\x1b\x07\u202e")
+
+
+def test_what_nodes_say_of_their_nvlink_makes_the_blocks(dump: Path, tmp_path: Path) -> None:
+    """Four cliques of two nodes, two of them in each unit of four."""
+    files = []
+    for index in range(8):
+        node = FakeNode(domain=("aaaaaaaa-1111-2222-3333-444444444444", str(1 + index // 2)))
+        files.append(tmp_path / f"n{index}.smi")
+        files[-1].write_text(smi_query(node))
+    document = answer(dump, *files, "--write", "yaml")
+    block, tree = document["topologies"]
+    assert [group["nodes"] for group in block["groups"]] == [[f"n{k}", f"n{k + 1}"] for k in (0, 2, 4, 6)]
+    assert (block["block_sizes"], tree["kind"]) == ([2, 4], "tree")
+    assert "aaaaaaaa-1111-2222-3333-444444444444.1" in document["text"]
