@@ -16,13 +16,17 @@ _TIGHT = 1.1
 _ENOUGH_LEAVES = 3
 
 
-def crowding_faults(cabling: Cabling, leaves: Mapping[str, Leaf], explained: Collection[str]) -> Iterator[Fault]:
+def crowding_faults(
+    cabling: Cabling, leaves: Mapping[str, Leaf], explained: Collection[str], strays: Collection[str] = ()
+) -> Iterator[Fault]:
     """Yield the tiers that are oversubscribed as a whole, and the leaves that are so beyond their like.
 
     Parameters
     ----------
     explained
         Switches whose missing uplinks are findings of their own, which tell the ratio.
+    strays
+        HCAs on a wrong leaf: they crowd none.
     """
     for capacity in tier_capacities(cabling.links, cabling.isls, cabling.tier):
         if capacity.ratio is not None and capacity.ratio > _TIGHT:
@@ -31,7 +35,7 @@ def crowding_faults(cabling: Cabling, leaves: Mapping[str, Leaf], explained: Col
         leaf for leaf in leaves.values() if not leaf.off_tier and leaf.up_bytes_per_s and leaf.guid not in explained
     ]
     for role in sorted({leaf.role for leaf in alike}):
-        yield from _leaves(cabling, [leaf for leaf in alike if leaf.role == role])
+        yield from _leaves(cabling, [leaf for leaf in alike if leaf.role == role], strays)
 
 
 def _tier(cabling: Cabling, capacity: TierCapacity) -> Fault:
@@ -47,21 +51,26 @@ def _tier(cabling: Cabling, capacity: TierCapacity) -> Fault:
     )
 
 
-def _leaves(cabling: Cabling, alike: list[Leaf]) -> Iterator[Fault]:
+def _leaves(cabling: Cabling, alike: list[Leaf], strays: Collection[str]) -> Iterator[Fault]:
     if len(alike) < _ENOUGH_LEAVES:
         return
-    ratios = {leaf.guid: leaf.down_bytes_per_s / leaf.up_bytes_per_s for leaf in alike}
-    usual = statistics.median(ratios.values())
+    # A slow uplink is a finding of its own: count each at the usual rate.
+    cable = statistics.median(leaf.up_bytes_per_s / leaf.uplinks for leaf in alike)
+    up = {leaf.guid: max(leaf.up_bytes_per_s, leaf.uplinks * cable) for leaf in alike}
+    usual = statistics.median(leaf.down_bytes_per_s / up[leaf.guid] for leaf in alike)
     links = statistics.median(leaf.hca_links for leaf in alike)
     for leaf in alike:
-        ratio = ratios[leaf.guid]
-        if ratio > _TIGHT * max(usual, 1.0) and leaf.hca_links > _TIGHT * links:
+        if leaf.down_bytes_per_s <= _TIGHT * max(usual, 1.0) * up[leaf.guid]:
+            continue
+        own = [link.cable.bytes_per_s for link in cabling.by_leaf[leaf.guid] if link.hca not in strays]
+        ratio = sum(own) / up[leaf.guid]
+        if ratio > _TIGHT * max(usual, 1.0) and len(own) > _TIGHT * links:
             yield Fault(
                 kind="oversubscribed_leaf",
                 where=cabling.name(leaf.guid),
-                evidence=f"{leaf.hca_links} HCA links, {as_gbit_per_s(leaf.down_bytes_per_s):.0f} Gbit/s, over "
-                f"{leaf.uplinks} uplinks, {as_gbit_per_s(leaf.up_bytes_per_s):.0f} Gbit/s: {ratio:.2f}:1, the median "
-                f"of its role is {usual:.2f}:1",
+                evidence=f"{len(own)} HCA links, {as_gbit_per_s(sum(own)):.0f} Gbit/s, over {leaf.uplinks} uplinks, "
+                f"{as_gbit_per_s(leaf.up_bytes_per_s):.0f} Gbit/s: {ratio:.2f}:1, the median of its role is "
+                f"{usual:.2f}:1",
                 cost=f"{1 / ratio:.0%} of the bandwidth of its HCAs where all traffic leaves the leaf",
                 nodes=leaf.nodes,
                 switches=(leaf.guid,),

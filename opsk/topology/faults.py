@@ -20,12 +20,16 @@ def cabling_faults(cabling: Cabling, numbering: Numbering, leaves: Mapping[str, 
     """Return all findings: rails first, then hosts, leaves, links."""
     islands = find_islands(cabling)
     cut_off = {guid for island in islands for guid in island.switches}
-    short = tuple(uplink_faults(cabling, leaves, cut_off))
+    bare = sum(len(island.switches) == 1 and not island.hcas for island in islands)
+    short = tuple(uplink_faults(cabling, leaves, cut_off, bare))
+    rails = tuple(rail_faults(cabling, numbering))
+    explained = {guid for fault in short for guid in fault.switches} | cut_off
+    strays = {guid for fault in rails if fault.kind == "misplaced_hca" for guid in fault.devices}
     return (
-        *rail_faults(cabling, numbering),
+        *rails,
         *host_faults(cabling),
         *short,
-        *crowding_faults(cabling, leaves, {guid for fault in short for guid in fault.switches} | cut_off),
+        *crowding_faults(cabling, leaves, explained, strays),
         *link_faults(cabling),
         *island_faults(cabling, islands),
     )

@@ -17,14 +17,26 @@ _THIN = 0.25
 _NAMED = 4
 
 
-def uplink_faults(cabling: Cabling, leaves: Mapping[str, Leaf], cut_off: Collection[str]) -> Iterator[Fault]:
+def uplink_faults(
+    cabling: Cabling, leaves: Mapping[str, Leaf], cut_off: Collection[str], bare: int = 0
+) -> Iterator[Fault]:
     """Yield switches short of uplinks, uneven ones, and spines that have lost their cables.
 
     Parameters
     ----------
     cut_off
         Switches of parts without a cable to the rest: that finding covers theirs.
+    bare
+        Switches without any cable: as many planes that lack a spine are explained by them.
     """
+    for fault in _uplink_faults(cabling, leaves, cut_off):
+        if fault.kind == "missing_spine" and bare:
+            bare -= 1
+            continue
+        yield fault
+
+
+def _uplink_faults(cabling: Cabling, leaves: Mapping[str, Leaf], cut_off: Collection[str]) -> Iterator[Fault]:
     regular = [leaf for leaf in leaves.values() if not leaf.off_tier and leaf.guid not in cut_off]
     for role in sorted({leaf.role for leaf in regular}):
         alike = [leaf.guid for leaf in regular if leaf.role == role]

@@ -190,6 +190,23 @@ class Workshop:
         for position in range(self.site.rails):
             self.remove(self.hca(self.node(3), position))
 
+    def add_storage_leaf(self, servers: int) -> None:
+        """Add a leaf for storage that all spines join, with servers and one HCA of each node, ``mlx5_1``."""
+        guid = "0002eeeeeeee0000"
+        self.switches[guid] = Switch(guid=guid, description="MF0;ibstorage1:MQM9700/U1", ports=64)
+        nodes = sorted({hca.node for hca in self.hcas.values() if hca.node is not None})
+        for node in nodes:
+            self.add_host(node, guid, device="mlx5_1")
+        for index in range(servers):
+            self.add_host(f"stor{index + 1:02d}", guid)
+        for spine in range(self.site.spines):
+            for _ in range(-(-(len(nodes) + servers) // self.site.spines)):
+                self.connect(guid, self.spine(spine))
+
+    def storage_leaf(self) -> str:
+        """Return the guid of the storage leaf."""
+        return self._guid("ibstorage")
+
     # What is broken.
 
     def swap(self, node: str, *positions: int) -> Planted:
