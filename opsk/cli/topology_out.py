@@ -104,7 +104,7 @@ def write_topology(
             click.echo(text, nl=False)
         return ExitStatus.ANSWER
     path = _live_path(request) if request.against == LIVE else Path(request.against)
-    live_text = text_of(path)
+    live_text = _text_of(path)
     live = read_topology(live_text, source=str(path))
     changes = _changes(topologies, live)
     unified = text_difference(live_text, text, before_name=str(path), after_name="opsk")
@@ -207,6 +207,14 @@ def _live_path(request: TopologyRequest) -> Path:
     if not path.exists():
         raise InputError(f"{path}: there is none to compare with", hint="name the file: --diff FILE")
     return path
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of the file to compare with."""
+    try:
+        return text_of(path)
+    except InputError as error:
+        raise InputError(error.message, hint="name a topology.conf or topology.yaml: --diff FILE") from error
 
 
 def _changes(topologies: Sequence[tuple[str, Written]], live: TopologyFile) -> list[dict[str, Any]]:
