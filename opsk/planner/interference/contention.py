@@ -1,0 +1,258 @@
+"""How much slower do a candidate and the running jobs become by sharing links?
+
+While an axis of a job communicates it can take the whole rate of its links; the others are there for the part of the
+time that their mean utilisation says. Two that alternate between computing and communicating, and share a link evenly
+whenever both are on it, take 1 + u times as long over it, where u is the other's mean utilisation: as if both gave way
+alike wherever what they ask for is more than the link has. That is max-min fairness with demands as weights
+(`fair_share`), and the other's duty cycle is in it. The step follows by `StepModel`: what computation hides stays
+hidden. Left out: the jobs' phases (who bursts when), congestion that spreads to other links when a switch's buffers
+fill, unequal weights of service levels, and that a job which is slowed also asks for less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_matrix, vstack
+
+from opsk.costmodel.table import FloatColumn
+from opsk.planner.interference.fair_share import fair_levels
+from opsk.planner.interference.load import Load
+from opsk.planner.interference.running import RunningLoads, stretch
+from opsk.planner.seats import NOWHERE, Index
+from opsk.planner.traffic import AXES
+
+_FULL = 1.0 + 1e-6
+"""Mean utilisation from which on running jobs cannot all have what they ask for, single precision left aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisShare:
+    """One axis of the candidate: ``alone_s`` with its links for itself, ``share`` of their rate that is left for it.
+
+    ``link`` is the one that leaves the least, ``NOWHERE`` where none leaves less than the axis wants.
+    """
+
+    alone_s: float
+    share: float
+    link: int
+
+    @property
+    def shared_s(self) -> float:
+        """How long its busiest link is busy beside the others [s]."""
+        return self.alone_s / self.share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Somebody whom the candidate shares links with.
+
+    Parameters
+    ----------
+    links
+        How many links both use; ``busiest`` is the one where both together ask for the most.
+    slowdown_of_candidate
+        By how much the candidate's step is longer if it meets nobody else [ratio].
+    step_s, step_with_candidate_s
+        Step beside the other running jobs, and with the candidate too [s]; of traffic without steps, how many times as
+        long the same bytes take.
+    """
+
+    load: Load
+    links: int
+    busiest: int
+    slowdown_of_candidate: float
+    step_s: float
+    step_with_candidate_s: float
+
+    @property
+    def slowdown_of_job(self) -> float:
+        """By how much its step is longer because of the candidate [ratio]."""
+        return self.step_with_candidate_s / self.step_s - 1.0 if self.step_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedLink:
+    """A link that the candidate shares: mean utilisation by it, by the others (index of `RunningLoads.loads`), by all.
+
+    ``burst`` is the most that the candidate takes of the link while it communicates.
+    """
+
+    link: int
+    candidate: float
+    burst: float
+    others: tuple[tuple[int, float], ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interference:
+    """What a candidate and the running jobs do to each other.
+
+    ``alone_s`` and ``step_s`` are the candidate's step with links for itself and shared [s]; ``neighbours`` begin with
+    whom costs the most, ``shared`` with the links that are asked for the most.
+    """
+
+    alone_s: float
+    step_s: float
+    axes: dict[str, AxisShare]
+    neighbours: tuple[Neighbour, ...]
+    shared_links: int
+    shared: tuple[SharedLink, ...]
+
+    @property
+    def slowdown(self) -> float:
+        """By how much the candidate's step is longer than alone [ratio]."""
+        return self.step_s / self.alone_s - 1.0 if self.alone_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    """Where candidate and running jobs meet: entries of the matrix by link of the candidate (``at``) and job."""
+
+    at: Index
+    link: Index
+    job: Index
+    used: FloatColumn
+    start: Index
+
+    @property
+    def jobs(self) -> Index:
+        """Return the jobs, each once, ascending."""
+        return self.job[self.start]
+
+
+def interference(candidate: Load, running: RunningLoads, *, most_links: int = 20) -> Interference:
+    """Return what sharing costs both sides; jobs with the candidate's own name are no others.
+
+    Parameters
+    ----------
+    most_links
+        So many of the shared links are described.
+    """
+    running = running.without(candidate.name)
+    entries, at = running.entries_on(candidate.links)
+    met = _meeting(running, candidate, entries, at)
+    others = np.bincount(met.at, weights=met.used, minlength=candidate.links.size).astype(np.float64)
+    axes = _axes(candidate, running, others)
+    shared_s = np.array([axes[axis].shared_s if axis in axes else 0.0 for axis in AXES])
+    return Interference(
+        alone_s=candidate.step_s,
+        step_s=float(candidate.step.step_s(shared_s)),
+        axes=axes,
+        neighbours=_neighbours(candidate, running, met, entries),
+        shared_links=int(np.unique(met.at).size),
+        shared=_shared(candidate, met, others, most_links),
+    )
+
+
+def step_beside(candidate: Load, running: RunningLoads) -> float:
+    """Return the step of a candidate beside the running jobs [s], nothing else; the same as `interference` says."""
+    running = running.without(candidate.name)
+    others = running.total[candidate.links]
+    axes = _axes(candidate, running, others)
+    return float(candidate.step.step_s(np.array([axes[axis].shared_s if axis in axes else 0.0 for axis in AXES])))
+
+
+def _meeting(running: RunningLoads, candidate: Load, entries: Index, at: Index) -> _Meeting:
+    """Return where they meet."""
+    job = running.job[entries].astype(np.int64)
+    return _Meeting(
+        at=at,
+        link=candidate.links[at],
+        job=job,
+        used=running.utilisation[entries].astype(np.float64),
+        start=np.flatnonzero(np.diff(job, prepend=-1)),
+    )
+
+
+def _axes(candidate: Load, running: RunningLoads, others: FloatColumn) -> dict[str, AxisShare]:
+    """Return what is left for each axis that uses links."""
+    asked = np.where(candidate.burst > 0, candidate.burst + others, 0.0)
+    share = 1.0 / np.maximum(asked.max(axis=1, initial=0.0), 1.0)
+    if (share < 1.0).any() and running.total.max(initial=0.0) > _FULL:
+        share = np.maximum(share, _filled(candidate, running))
+    return {
+        axis: AxisShare(
+            alone_s=float(candidate.axis_s[number]),
+            share=float(share[number]),
+            link=int(candidate.links[asked[number].argmax()]) if share[number] < 1.0 else NOWHERE,
+        )
+        for number, axis in enumerate(AXES)
+        if asked[number].any()
+    }
+
+
+def _filled(candidate: Load, running: RunningLoads) -> FloatColumn:
+    """Return the level of each axis of the candidate where running jobs hold each other back too.
+
+    Only links that are asked for too much, or that the candidate uses, can be full; the others are left aside. Storage
+    and measured traffic has no ranks that wait for each other: each of its links is an entity of its own.
+    """
+    links = np.union1d(candidate.links, np.flatnonzero(running.total > _FULL))
+    entries, column = running.entries_on(links)
+    job = running.job[entries].astype(np.int64)
+    loose = np.array([not load.has_steps for load in running.loads], dtype=np.bool_)[job]
+    row = np.unique(np.where(loose, len(running.loads) + np.arange(job.size), job), return_inverse=True)[1]
+    others = csr_matrix(
+        (running.utilisation[entries].astype(np.float64), (row, column)),
+        shape=(int(row.max(initial=-1)) + 1, links.size),
+    )
+    place = np.searchsorted(links, candidate.links)
+    levels = []
+    for burst in candidate.burst:
+        ours = csr_matrix((burst, (np.zeros(burst.size, dtype=np.int64), place)), shape=(1, links.size))
+        levels.append(float(fair_levels(vstack([others, ours], format="csr"))[-1]))
+    return np.array(levels)
+
+
+def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting, entries: Index) -> tuple[Neighbour, ...]:
+    """Return those whom the candidate meets, who cost or lose the most first."""
+    if not met.job.size:
+        return ()
+    jobs = met.jobs
+    row = np.repeat(np.arange(jobs.size, dtype=np.int32), np.diff(np.append(met.start, met.job.size)))
+    of_candidate = stretch(jobs.size, row, candidate.burst[:, met.at], met.used)
+    alone = candidate.step.step_s(candidate.axis_s)
+    pairwise = candidate.step.step_s(candidate.axis_s * of_candidate) / (alone or 1.0) - 1.0
+    beside = running.total[met.link] - met.used + candidate.utilisation[met.at]
+    with_us = np.maximum(running.beside[jobs], stretch(jobs.size, row, running.burst[:, entries], beside))
+    asked = candidate.burst[:, met.at].max(axis=0) + met.used
+    counts = np.diff(np.append(met.start, met.job.size))
+    found = []
+    for number, job in enumerate(jobs.tolist()):
+        load = running.loads[job]
+        here = slice(int(met.start[number]), int(met.start[number] + counts[number]))
+        found.append(
+            Neighbour(
+                load=load,
+                links=int(counts[number]),
+                busiest=int(met.link[here][asked[here].argmax()]),
+                slowdown_of_candidate=float(pairwise[number]),
+                step_s=float(load.step.step_s(load.axis_s * running.beside[job])),
+                step_with_candidate_s=float(load.step.step_s(load.axis_s * with_us[number])),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-max(one.slowdown_of_candidate, one.slowdown_of_job), one.load.name)))
+
+
+def _shared(candidate: Load, met: _Meeting, others: FloatColumn, most: int) -> tuple[SharedLink, ...]:
+    """Return the shared links that are asked for the most."""
+    shared = np.unique(met.at)
+    burst = candidate.burst.max(axis=0)
+    worst = shared[np.lexsort((candidate.links[shared], -(burst + others)[shared]))][:most]
+    found = []
+    for place in worst.tolist():
+        here = np.flatnonzero(met.at == place)
+        here = here[np.argsort(-met.used[here], kind="stable")]
+        found.append(
+            SharedLink(
+                link=int(candidate.links[place]),
+                candidate=float(candidate.utilisation[place]),
+                burst=float(burst[place]),
+                others=tuple(zip(met.job[here].tolist(), met.used[here].tolist(), strict=True)),
+                total=float(candidate.utilisation[place] + others[place]),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,183 @@
+"""Which free nodes should a job ask for, and which should it avoid, with all that runs already?
+
+Sets of nodes are judged by the predicted step beside the running jobs: the quietest nodes of each scalable unit that
+has room for the whole job; where none has, sets grown from each of several units to those near and quiet; and for
+contrast nodes spread over the busiest units. A set within one unit uses no link between switches, unless a rail is
+cabled otherwise, so units differ mostly where the job does not fit into one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsk.costmodel.table import FloatColumn
+from opsk.planner.interference.contention import step_beside
+from opsk.planner.interference.load import JobShape, default_load
+from opsk.planner.interference.running import RunningLoads
+from opsk.planner.interference.wires import Wires
+from opsk.planner.order import UNKNOWN_UNIT, slurm_order, unit_of_nodes
+
+_RANKS_JUDGED = 1 << 17
+"""Ranks, times sets of nodes, that are judged at most: about a second."""
+_MOST_SETS = 32
+_MOST_SEEDS = 8
+_APART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSet:
+    """Nodes to ask for: the step that is predicted on them beside the running jobs, and with links for itself [s].
+
+    ``units`` are the scalable units that they lie in; the ranks sit in Slurm's order on them.
+    """
+
+    nodes: tuple[str, ...]
+    units: tuple[int, ...]
+    step_s: float
+    alone_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChoice:
+    """Sets by predicted step, fastest first; ``considered`` of them were judged."""
+
+    best: tuple[NodeSet, ...]
+    worst: tuple[NodeSet, ...]
+    considered: int
+
+
+def choose_nodes(
+    wires: Wires, shape: JobShape, free: Sequence[str], running: RunningLoads, *, most: int = 3
+) -> NodeChoice:
+    """Return the best and worst sets of nodes for a job among free ones; empty where there are too few.
+
+    Parameters
+    ----------
+    free
+        Nodes without a job.
+    most
+        So many of each are returned.
+    """
+    needed = shape.nodes
+    known = [node for node in slurm_order(free) if wires.rails.attachments.get(node)]
+    if len(known) < needed:
+        return NodeChoice(best=(), worst=(), considered=0)
+    sets = _Sets(wires, known, running)
+    limit = int(np.clip(_RANKS_JUDGED // max(shape.plan.gpus, 1), 2, _MOST_SETS))
+    chosen: dict[frozenset[str], tuple[str, ...]] = {}
+    for good, bad in zip(
+        _padded(sets.good(needed), limit), _padded(sets.bad(needed), max(limit // 4, 1)), strict=False
+    ):
+        for row in (good, bad):
+            if row and len(chosen) < limit:
+                chosen.setdefault(frozenset(row), row)
+    judged = sorted((_judged(wires, shape, row, running, sets.unit) for row in chosen.values()), key=_speed)
+    fastest = judged[:most]
+    rest = [one for one in judged[::-1] if one not in fastest and one.step_s > judged[0].step_s]
+    return NodeChoice(best=tuple(fastest), worst=tuple(rest[:most]), considered=len(judged))
+
+
+def _speed(one: NodeSet) -> tuple[float, int, tuple[str, ...]]:
+    """Return what sets are ordered by."""
+    return one.step_s, len(one.units), one.nodes
+
+
+def _judged(
+    wires: Wires, shape: JobShape, nodes: Sequence[str], running: RunningLoads, unit: Mapping[str, int]
+) -> NodeSet:
+    """Return a set with its predicted step."""
+    load = default_load("", wires, shape, nodes)
+    return NodeSet(
+        nodes=tuple(nodes),
+        units=tuple(sorted({unit[node] for node in nodes})),
+        step_s=step_beside(load, running),
+        alone_s=load.step_s,
+    )
+
+
+def _padded(rows: Iterator[tuple[str, ...]], most: int) -> Iterator[tuple[str, ...]]:
+    """Yield some rows, then as many empty ones as are asked for."""
+    for _ in range(_MOST_SETS):
+        row = next(rows, ()) if most > 0 else ()
+        most -= 1
+        yield row
+
+
+class _Sets:
+    """Sets of free nodes, by how busy their links are."""
+
+    def __init__(self, wires: Wires, free: Sequence[str], running: RunningLoads) -> None:
+        self._wires = wires
+        self.unit = unit_of_nodes(wires.rails, free)
+        of_node = _busy_hcas(wires, free, running)
+        self._nodes: dict[int, list[str]] = {}
+        for node in sorted(free, key=lambda name: of_node[name]):
+            self._nodes.setdefault(self.unit[node], []).append(node)
+        around = _busy_leaves(wires, running)
+        self._busy = {
+            unit: sum(around.get(hca.leaf, 0.0) for hca in wires.rails.attachments[nodes[0]])
+            for unit, nodes in self._nodes.items()
+        }
+
+    def good(self, needed: int) -> Iterator[tuple[str, ...]]:
+        """Yield the quietest nodes of each unit that has room, else sets grown from one unit each."""
+        quiet = sorted(self._nodes, key=lambda unit: (unit == UNKNOWN_UNIT, self._busy[unit], unit))
+        whole = [unit for unit in quiet if len(self._nodes[unit]) >= needed and unit != UNKNOWN_UNIT]
+        for unit in sorted(whole, key=lambda one: (self._busy[one], len(self._nodes[one]), one)):
+            yield slurm_order(self._nodes[unit][:needed])
+        roomy = sorted(quiet, key=lambda unit: -len(self._nodes[unit]))
+        for seed in dict.fromkeys([*roomy[:2], *quiet[:_MOST_SEEDS], *roomy[:_MOST_SEEDS]]):
+            near = sorted(quiet, key=lambda unit: (unit != seed, self._distance(seed, unit), self._busy[unit], unit))
+            yield self._filled(near, needed)
+
+    def bad(self, needed: int) -> Iterator[tuple[str, ...]]:
+        """Yield nodes of the busiest units, one by one from many units, and unit by unit."""
+        busy = sorted(self._nodes, key=lambda unit: (-self._busy[unit], unit))
+        for wide in (len(busy), max(needed, 2), 8, 4, 2):
+            yield self._dealt(busy[:wide], needed)
+        yield self._filled(busy, needed)
+
+    def _filled(self, units: Sequence[int], needed: int) -> tuple[str, ...]:
+        """Return nodes of units in this order."""
+        row = [node for unit in units for node in self._nodes[unit]]
+        return slurm_order(row[:needed])
+
+    def _dealt(self, units: Sequence[int], needed: int) -> tuple[str, ...]:
+        """Return one node of each unit in turn; too few units have none."""
+        rows = [self._nodes[unit][::-1] for unit in units]
+        if sum(map(len, rows)) < needed:
+            return ()
+        deep = max(map(len, rows))
+        return slurm_order([row[turn] for turn in range(deep) for row in rows if turn < len(row)][:needed])
+
+    def _distance(self, one: int, other: int) -> int:
+        """Return the cables between two units' first leaves."""
+        hcas = self._wires.rails.attachments
+        ends = hcas[self._nodes[one][0]][0].leaf, hcas[self._nodes[other][0]][0].leaf
+        return self._wires.rails.leaf_distance.get(ends, _APART)
+
+
+def _busy_leaves(wires: Wires, running: RunningLoads) -> dict[str, float]:
+    """Return how busy the links between each leaf and the switches above are in all [links]."""
+    busy: dict[str, float] = {}
+    for link in np.flatnonzero(running.total[: wires.switch_links] > 0).tolist():
+        for guid in wires.ends(link):
+            if guid in wires.rails.leaves:
+                busy[guid] = busy.get(guid, 0.0) + float(running.total[link])
+    return busy
+
+
+def _busy_hcas(wires: Wires, nodes: Sequence[str], running: RunningLoads) -> dict[str, float]:
+    """Return how busy each node's HCAs are, sending and receiving."""
+    total: FloatColumn = running.total
+    count = len(wires.hcas)
+    found = {}
+    for node in nodes:
+        at = [wires.switch_links + wires.index[hca.guid, hca.device] for hca in wires.rails.attachments[node]]
+        busy = float(total[at].sum() + total[[link + count for link in at]].sum())
+        found[node] = busy if math.isfinite(busy) else 0.0
+    return found

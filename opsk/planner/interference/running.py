@@ -1,0 +1,131 @@
+"""What do all running jobs and storage together ask of each link? Kept ready, so that a candidate is judged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from opsk.costmodel.table import FloatColumn
+from opsk.planner.interference.load import Load
+from opsk.planner.seats import Index
+from opsk.planner.traffic import AXES
+
+Entries = npt.NDArray[np.int32]
+Small = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningLoads:
+    """Loads as one sparse matrix of jobs and links; entry *e* says what job ``job[e]`` asks of link ``link[e]``.
+
+    Parameters
+    ----------
+    burst
+        As in `Load`, shape (axes, entries).
+    total
+        Mean utilisation of each link by all of them [ratio]; above 1 where they cannot all have what they ask for.
+    beside
+        How many times as long the bursts of each job take beside all the others, shape (jobs, axes).
+    """
+
+    loads: tuple[Load, ...]
+    job: Entries
+    link: Entries
+    burst: Small
+    utilisation: Small
+    total: FloatColumn
+    beside: FloatColumn
+
+    @classmethod
+    def of(cls, links: int, loads: Iterable[Load]) -> RunningLoads:
+        """Prepare the loads; ``links`` is their number on the fabric (`Wires.links`)."""
+        every = tuple(loads)
+        sizes = [load.links.size for load in every]
+        return cls._prepared(
+            links,
+            every,
+            job=np.repeat(np.arange(len(every), dtype=np.int32), sizes),
+            link=np.concatenate(
+                [np.empty(0, np.int32), *(load.links for load in every)], dtype=np.int32, casting="same_kind"
+            ),
+            burst=np.concatenate(
+                [np.empty((len(AXES), 0), np.float32), *(load.burst for load in every)],
+                axis=1,
+                dtype=np.float32,
+                casting="same_kind",
+            ),
+            utilisation=np.concatenate(
+                [np.empty(0, np.float32), *(load.utilisation for load in every)], dtype=np.float32, casting="same_kind"
+            ),
+        )
+
+    def with_load(self, load: Load) -> RunningLoads:
+        """Return the same with one job more; the loads of the others are not worked out again."""
+        size = load.links.size
+        return self._prepared(
+            self.total.size,
+            (*self.loads, load),
+            job=np.concatenate([self.job, np.full(size, len(self.loads), dtype=np.int32)]),
+            link=np.concatenate([self.link, load.links.astype(np.int32)]),
+            burst=np.concatenate([self.burst, load.burst.astype(np.float32)], axis=1),
+            utilisation=np.concatenate([self.utilisation, load.utilisation.astype(np.float32)]),
+        )
+
+    def without(self, name: str) -> RunningLoads:
+        """Return the same without what has this name; a job's own storage traffic has it too."""
+        gone = np.array([load.name == name for load in self.loads], dtype=np.bool_)
+        if not gone.any():
+            return self
+        kept = ~gone[self.job]
+        number = (np.cumsum(~gone) - 1).astype(np.int32)
+        return self._prepared(
+            self.total.size,
+            tuple(load for load in self.loads if load.name != name),
+            job=number[self.job[kept]],
+            link=self.link[kept],
+            burst=self.burst[:, kept],
+            utilisation=self.utilisation[kept],
+        )
+
+    @classmethod
+    def _prepared(
+        cls, links: int, loads: tuple[Load, ...], *, job: Entries, link: Entries, burst: Small, utilisation: Small
+    ) -> RunningLoads:
+        """Add up, and say what the jobs cost each other."""
+        total = np.bincount(link, weights=utilisation, minlength=links).astype(np.float64)
+        others = (total[link] - utilisation).astype(np.float32)
+        return cls(
+            loads=loads,
+            job=job,
+            link=link,
+            burst=burst,
+            utilisation=utilisation,
+            total=total,
+            beside=stretch(len(loads), job, burst, others),
+        )
+
+    def entries_on(self, links: Index) -> tuple[Index, Index]:
+        """Return the entries on some links, and which of these each is on."""
+        place = np.full(self.total.size, -1, dtype=np.int32)
+        place[links] = np.arange(links.size, dtype=np.int32)
+        entries = np.flatnonzero(place[self.link] >= 0)
+        return entries, place[self.link[entries]].astype(np.int64)
+
+
+def stretch(jobs: int, job: Entries, burst: Small | FloatColumn, others: Small | FloatColumn) -> FloatColumn:
+    """Return how many times as long each job's axes take beside others, shape (jobs, axes); 1 for "as without".
+
+    On each link an axis asks for ``burst`` beside ``others``, the mean utilisation by all others; where that is more
+    than the link has, both give way alike, and the link that has the least left decides the axis. ``job`` is ascending.
+    """
+    found = np.ones((jobs, burst.shape[0]))
+    if not job.size:
+        return found
+    start = np.flatnonzero(np.diff(job, prepend=-1))
+    for axis, row in enumerate(burst):
+        asked = np.where(row > 0, row + others, 0)
+        found[job[start], axis] = np.maximum(np.maximum.reduceat(asked, start), 1.0)
+    return found
