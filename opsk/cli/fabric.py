@@ -68,7 +68,7 @@ def fabric(
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
     document = fabric_document(found, rails, node_files)
     if svg is not None:
-        write_svg(svg, fabric_svg(found, rails, kind=svg_kind))
+        write_svg(svg, fabric_svg(found, rails, kind=svg_kind), with_json=as_json)
     if as_json:
         echo_json(document)
     elif svg != STDOUT:

@@ -36,9 +36,7 @@ def fabric_svg(
     """
     labels = switch_labels(fabric)
     heading = title or fabric.source or "fabric"
-    numbers = f"{len(fabric.switches)} switches, {len(rails.attachments)} compute nodes, {rails.rail_count} rails, "
-    numbers += f"{len(rails.units)} units; {len(fabric.faults) + len(rails.faults)} findings"
-    lines = [line for line in (said, numbers + (f"; {fabric.generated}" if fabric.generated else "")) if line]
+    lines = [line for line in (said, _numbers(fabric, rails)) if line]
     y = 34 + 18.0 * len(lines) + 18
     drawings: list[Drawing] = []
     if kind in ("matrix", "both"):
@@ -49,6 +47,19 @@ def fabric_svg(
     width = max(max(drawing.right for drawing in drawings) + LEFT, _LEAST_WIDTH)
     height = drawings[-1].bottom + 16
     return _document(heading, lines, drawings, width, height)
+
+
+def _numbers(fabric: Fabric, rails: Rails) -> str:
+    """Return the fabric in numbers."""
+    counts = (
+        (len(fabric.switches), "switch", "es"),
+        (len(rails.attachments), "compute node", "s"),
+        (rails.rail_count, "rail", "s"),
+        (len(rails.units), "unit", "s"),
+        (len(fabric.faults) + len(rails.faults), "finding", "s"),
+    )
+    said = ", ".join(f"{count} {word}{'' if count == 1 else plural}" for count, word, plural in counts)
+    return f"{said}; {fabric.generated}" if fabric.generated else said
 
 
 def _document(heading: str, lines: list[str], drawings: list[Drawing], width: float, height: float) -> str:

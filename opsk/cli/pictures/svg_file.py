@@ -26,14 +26,18 @@ def svg_options(command: _Command) -> _Command:
     return path(kind(command))
 
 
-def write_svg(path: Path, drawn: str) -> None:
-    """Write a picture.
+def write_svg(path: Path, drawn: str, *, with_json: bool = False) -> None:
+    """Write a picture; ``with_json`` when a document goes to stdout.
 
     Raises
     ------
     InputError
         The file cannot be written.
+    UsageError
+        Both want stdout.
     """
+    if path == STDOUT and with_json:
+        raise click.UsageError("--svg - and --json both print on stdout: name a file for one")
     if path == STDOUT:
         click.echo(drawn, nl=False)
         return

@@ -93,10 +93,14 @@ def _seated(
         if port.guid in misplaced:
             slot = device_slot(port.device)
             voted = votes.get((unit, slot)) or votes.get((None, slot))
-            rail = min(voted, key=lambda rail, of=voted: (-of[rail], rail)) if voted else rail  # type: ignore[misc]
+            rail = _winner(voted) if voted else rail
         if rail is not None:
             seats[rail].append(port)
     return dict(seats)
+
+
+def _winner(votes: Counter[int]) -> int:
+    return min(votes, key=lambda rail: (-votes[rail], rail))
 
 
 def _families(

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsk.cli.dumps import read_dump
 from opsk.cli.pictures.fabric_svg import KINDS, fabric_svg
+from opsk.errors import InputError
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric
 from opsk.topology.picture.load import Loads
@@ -141,6 +143,8 @@ def test_the_command_writes_what_was_asked_for(tmp_path: Path, run_opsk):  # typ
     assert "Rails by node" not in out.read_text()
     done = run_opsk("fabric", str(dump), "--svg", "-")
     assert read(done.stdout).tag == f"{SVG}svg"
+    done = run_opsk("fabric", str(dump), "--svg", "-", "--json")
+    assert (done.returncode, done.stdout, "--json" in done.stderr) == (2, "", True)
     done = run_opsk("fabric", str(dump), "--svg", str(tmp_path / "no" / "out.svg"))
     assert (done.returncode, "--svg" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
@@ -163,3 +167,27 @@ def test_a_real_browser_draws_it(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode(errors="replace")[-500:]
     assert (tmp_path / "fabric.png").stat().st_size > 20_000  # an empty page of this size is below 10 kB
+
+
+@pytest.mark.shared
+def test_every_open_fabric_can_be_drawn(shared: Path):
+    for path in sorted((shared / "data/real/ib_fabric").iterdir()):
+        try:
+            fabric = read_dump(path)
+        except InputError:
+            continue
+        rails = find_rails(fabric)
+        for kind in KINDS:
+            drawn_kind = fabric_svg(fabric, rails, kind=kind)
+            assert read(drawn_kind).tag == f"{SVG}svg", path.name
+            assert len(drawn_kind) < 500_000
+
+
+@pytest.mark.shared
+def test_the_swapped_hcas_of_the_dgx_cluster_are_seen(shared: Path):
+    fabric = read_dump(shared / "data/real/ib_fabric/ndr_dgx_rail_40sw.ibnetdiscover")
+    said = [element.text or "" for element in read(fabric_svg(fabric, find_rails(fabric))).iter(f"{SVG}text")]
+    assert [text for text in said if text.startswith("⇄ ") and "LEAF" in text] == [
+        "⇄ B09-P1-IBLEAF-04-08",
+        "⇄ B09-P1-IBLEAF-03-08",
+    ]
