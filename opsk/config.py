@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -58,12 +59,15 @@ class SiteConfig(BaseModel):
 
     ``cluster`` is a catalogue name or the path of a cluster TOML; ``fabric`` are dumps of the compute fabric that the
     advice is based on; ``efficiency`` is a file that ``opsk calibrate`` wrote, instead of the efficiencies that ship.
+    ``fabric_roles`` says what hosts or switches are for, where their cabling and names do not: host lists, with ``*``
+    for any signs, under ``compute``, ``storage`` and ``management``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cluster: str | None = None
     fabric: tuple[Path, ...] = ()
+    fabric_roles: dict[Literal["compute", "storage", "management"], str] = {}
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
     store: StoreConfig = StoreConfig()

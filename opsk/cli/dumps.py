@@ -132,6 +132,18 @@ def text_of(path: Path) -> str:
     return content.decode(_encoding(content), "replace")
 
 
+def head_of(path: Path, size: int = 1 << 16) -> str:
+    """Return the start of a file, unpacked, to tell what it is; nothing of one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(size)
+        if content.startswith(_GZIP):
+            content = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, size)
+    except (OSError, zlib.error):
+        return ""
+    return content.decode(_encoding(content), "replace")
+
+
 def _encoding(content: bytes) -> str:
     """Return UTF-16 where a byte order mark, or every other byte being 0, says so; else UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):

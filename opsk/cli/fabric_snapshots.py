@@ -1,0 +1,167 @@
+"""What was the fabric before, and what has changed since? ``opsk fabric --save``, ``--history`` and ``--compare``.
+
+The store is imported when one of them is asked for, and only then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from opsk.cli.document import echo_json, harmless
+from opsk.cli.dumps import read_dump
+from opsk.config import load_site
+from opsk.errors import ExitStatus, StoreError
+from opsk.topology.difference import Change, difference
+from opsk.topology.fabric import Fabric
+from opsk.topology.hb_domains import HbDomain
+from opsk.topology.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from opsk.store.snapshots import StoredSnapshot
+
+DEFAULT_CLUSTER = "default"
+_SHOWN_CHANGES = 60
+_HASH_SHOWN = 12
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--save", is_flag=True, help="Keep this fabric in the store, unless it is what was kept last."),
+    click.option("--history", is_flag=True, help="List the fabrics that the store has kept."),
+    click.option("--compare", nargs=2, metavar="A B",
+                 help="Say what changed from A to B: each a dump, or a kept fabric by id, hash, latest or previous."),
+    click.option("--cluster-name", metavar="NAME", help="Whose fabrics --save, --history and --compare mean."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """The options of ``opsk fabric`` that concern kept fabrics."""
+
+    save: bool
+    history: bool
+    compare: tuple[str, str] | None
+    cluster_name: str | None
+
+    @property
+    def instead(self) -> bool:
+        """Whether the answer is about kept fabrics, rather than about the dumps that are given."""
+        return self.history or bool(self.compare)
+
+    @property
+    def cluster(self) -> str:
+        """Return the cluster that is meant: as named, else the site's, else a word for "the one"."""
+        return self.cluster_name or Path(load_site().cluster or DEFAULT_CLUSTER).stem
+
+
+def snapshot_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that `SnapshotRequest` holds."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def answer(request: SnapshotRequest, *, as_json: bool) -> int:
+    """Print what was asked of kept fabrics; the exit status says whether two that were compared differ."""
+    if request.history and request.compare:
+        raise click.UsageError("--history and --compare are two questions")
+    if request.compare:
+        return _compare(request, request.compare, as_json=as_json)
+    from opsk.store.snapshots import history
+
+    rows = history(_engine(), cluster=request.cluster_name)
+    if as_json:
+        echo_json({"snapshots": rows})
+    else:
+        _history_table(rows)
+    return ExitStatus.ANSWER
+
+
+def save(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbDomain]) -> StoredSnapshot:
+    """Keep a fabric in the store, and say on stderr under which number."""
+    engine = _engine()
+    from opsk.store.snapshots import save_snapshot
+
+    kept = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
+    said = "kept as" if kept.new else f"unchanged since {kept.taken_at:%Y-%m-%d %H:%M} UTC:"
+    click.echo(f"opsk: fabric of {harmless(kept.cluster)} {said} snapshot {kept.id}", err=True)
+    return kept
+
+
+def _engine() -> Engine:
+    """Open the store that the site names."""
+    if find_spec("sqlmodel") is None or find_spec("alembic") is None:
+        raise StoreError("the store is not installed here", hint='install it with: pip install "opsk[store]"')
+    from opsk.store.engine import default_url, open_store
+
+    return open_store(load_site().store.url or default_url())
+
+
+def _compare(request: SnapshotRequest, sides: tuple[str, str], *, as_json: bool) -> int:
+    """Print what changed between two fabrics."""
+    labels, snapshots = zip(*(_side(request, side) for side in sides), strict=True)
+    changes = difference(*snapshots)
+    if as_json:
+        echo_json({"from": labels[0], "to": labels[1], "changes": changes})
+    else:
+        _change_table(labels, changes)
+    return ExitStatus.BAD_NEWS if changes else ExitStatus.ANSWER
+
+
+def _side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapshot]:
+    """Return one side of a comparison, and what to call it: a file, where there is one, else a kept fabric."""
+    if which == "-" or Path(which).exists() or "/" in which:
+        fabric = read_dump(Path(which))
+        return {"source": which, "snapshot": None}, Snapshot(fabric=fabric)
+    engine = _engine()
+    from opsk.store.snapshots import load_snapshot
+
+    row, snapshot = load_snapshot(engine, which, cluster=request.cluster)
+    return {"source": row.source, "snapshot": row}, snapshot
+
+
+def _history_table(rows: list[StoredSnapshot]) -> None:
+    table = Table(title="Kept fabrics" if rows else "No fabric is kept: opsk fabric FILE --save", title_justify="left")
+    for heading in ("id", "cluster", "from", "until", "switches", "HCAs", "nodes", "cables", "hash", "source"):
+        table.add_column(heading)
+    for row in rows:
+        cells = [
+            str(row.id), row.cluster, f"{row.taken_at:%Y-%m-%d %H:%M}", f"{row.last_seen_at:%Y-%m-%d %H:%M}",
+            str(row.switches), str(row.hcas), str(row.nodes), str(row.cables), row.hash[:_HASH_SHOWN], row.source,
+        ]  # fmt: skip
+        table.add_row(*(escape(harmless(cell)) for cell in cells))
+    Console(highlight=False).print(table)
+
+
+def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...]) -> None:
+    """Print the changes, many of one kind cut short, and how many there are of each."""
+    names = [harmless(str(label["snapshot"].id if label["snapshot"] else label["source"])) for label in labels]
+    console = Console(highlight=False)
+    console.print(escape(f"From {names[0]} to {names[1]}: " + (_counts(changes) or "no difference")))
+    if not changes:
+        return
+    table = Table()
+    for heading in ("change", "where", "before", "after"):
+        table.add_column(heading, overflow="fold")
+    for change in changes[:_SHOWN_CHANGES]:
+        cells = [change.kind.replace("_", " "), change.where, change.before or "", change.after or ""]
+        table.add_row(*(escape(harmless(cell)) for cell in cells))
+    console.print(table)
+    if len(changes) > _SHOWN_CHANGES:
+        console.print(f"and {len(changes) - _SHOWN_CHANGES} more: --json lists all")
+
+
+def _counts(changes: tuple[Change, ...]) -> str:
+    counted = Counter(change.kind for change in changes)
+    return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counted.items())

@@ -1,0 +1,66 @@
+"""Which files hold forwarding tables, and what do they say of the fabric?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsk.cli.dumps import STDIN, head_of, text_of
+from opsk.errors import InputError
+from opsk.topology.dump_fts import is_forwarding_dump, merge_tables, read_forwarding_tables
+from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.forwarding import ForwardingTables, next_hops
+from opsk.topology.route_check import check_routes
+
+
+def routes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option ``--routes``, which may be repeated."""
+    return click.option(
+        "--routes", multiple=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+        help="Forwarding tables: dump_fts, ibroute, or opensm's or ibdiagnet's *.fdbs; may be repeated.",
+    )(command)  # fmt: skip
+
+
+def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the files that are no dumps of forwarding tables, and those that are, by what they begin with."""
+    routes = [path for path in files if path != STDIN and path.is_file() and is_forwarding_dump(head_of(path))]
+    return [path for path in files if path not in routes], routes
+
+
+def read_routes(paths: Sequence[Path]) -> ForwardingTables | None:
+    """Return the tables of all files as one, ``None`` when there are no files.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or holds no table.
+    """
+    if not paths:
+        return None
+    return merge_tables([read_forwarding_tables(text_of(path), source=str(path)) for path in paths])
+
+
+def routes_document(tables: ForwardingTables | None, fabric: Fabric) -> tuple[dict[str, Any] | None, tuple[Fault, ...]]:
+    """Return what ``opsk fabric`` says of routes, and the findings; ``None`` without tables."""
+    if tables is None:
+        return None, ()
+    report = check_routes(next_hops(tables, fabric), fabric)
+    document = {
+        "source": tables.source,
+        "switches": report.switches,
+        "destinations": report.destinations,
+        "unreachable": report.unreachable,
+        "loops": report.loops,
+    }
+    return document, (*tables.faults, *report.faults)
+
+
+def without_fabric(routes: Sequence[Path]) -> InputError:
+    """Return the error of forwarding tables that come without the fabric that they are of."""
+    named = ", ".join(map(str, routes))
+    return InputError(
+        f"{named}: forwarding tables, but no fabric that they are of", hint="give a dump of ibnetdiscover"
+    )
