@@ -12,6 +12,7 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.fault_costs import priced_faults
 from opsk.cli.node_files import nodes_document, on_fabric, read_files
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
@@ -39,11 +40,12 @@ LIVE_DEADLINE_S = 60.0
 @click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
 @topology_options
 @svg_options
+@click.option("--cluster", metavar="NAME|FILE", help="Cluster whose jobs findings are priced for; else told by HCAs.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
-    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, strict: bool, as_json: bool,
-    svg: Path | None, svg_kind: str, **topology: Any,
+    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, strict: bool,
+    as_json: bool, svg: Path | None, svg_kind: str, **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
 
@@ -66,7 +68,7 @@ def fabric(
     if request.form:
         domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
-    document = fabric_document(found, rails, node_files)
+    document = fabric_document(found, rails, node_files, cluster)
     if svg is not None:
         write_svg(svg, fabric_svg(found, rails, kind=svg_kind), with_json=as_json)
     if as_json:
@@ -80,11 +82,12 @@ def fabric(
 
 
 def fabric_document(
-    found: Fabric, rails: Rails, node_files: Mapping[str, NodeTopology] | None = None
+    found: Fabric, rails: Rails, node_files: Mapping[str, NodeTopology] | None = None, cluster: str | None = None
 ) -> dict[str, Any]:
     """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
     nodes = on_fabric(node_files or {}, rails)
     domains, domain_faults = hb_domains(rails.attachments, topologies=nodes)
+    faults, assumed = priced_faults(found, rails, [*found.faults, *rails.faults, *domain_faults], cluster)
     return {
         "source": found.source,
         "generated": found.generated or None,
@@ -96,7 +99,8 @@ def fabric_document(
         "nodes": nodes_document(nodes, rails),
         "oversubscription": oversubscription(found, rails),
         "hosts": _hosts(rails),
-        "faults": [*found.faults, *rails.faults, *domain_faults],
+        "faults": faults,
+        "assumed": assumed,
     }
 
 
