@@ -22,6 +22,8 @@ _GUIDS = re.compile(r"Nodes=0x[0-9a-fA-F]")
 _TREE = re.compile(r"SwitchName=(?P<name>\S{1,64})(?:\s+(?P<word>Nodes|Switches)=(?P<below>\S*))?", re.IGNORECASE)
 _HOST = re.compile(r"([A-Za-z0-9][\w.-]{0,252})\s*[:,\s]\s*(0x[0-9a-fA-F]{1,16}(?:\s*,\s*0x[0-9a-fA-F]{1,16})*)\s*$")
 _HOSTS_NAMED = 4
+_LONGEST_LINE = 1 << 20
+"""A line names all guids of a switch: of a director, tens of thousands."""
 _GUID = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 
@@ -57,7 +59,7 @@ def read_guid_tree(text: str, *, source: str) -> Fabric:
         used[token] = used.get(token, 0) + 1
         return token, used[token]
 
-    for number, raw in enumerate(lines_of(text), 1):
+    for number, raw in enumerate(lines_of(text, _LONGEST_LINE), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -99,7 +101,7 @@ def read_guid_names(text: str, *, source: str) -> GuidNames | None:
     hosts: dict[str, str] = {}
     faults: list[Fault] = []
     wrong = 0
-    for number, raw in enumerate(lines_of(text), 1):
+    for number, raw in enumerate(lines_of(text, _LONGEST_LINE), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue

@@ -186,7 +186,7 @@ def _reads_like_switch(match: re.Match[str]) -> bool:
 
 
 def _link_of(match: re.Match[str], state: re.Match[str], token: str, number: int) -> _Link:
-    rate = _GBPS.match(state[2])
+    rate = _GBPS.search(state[2])
     speed = "FDR10" if "FDR10" in state[2] else (speed_word(rate[1]) if rate else "") or UNKNOWN_SPEED
     return _Link(
         own=token,

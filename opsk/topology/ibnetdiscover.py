@@ -73,13 +73,13 @@ def read_ibnetdiscover(text: str, *, source: str) -> Fabric:
     return assembly.finish(generated=reader.generated, extra=reader.extra)
 
 
-def lines_of(text: str) -> list[str]:
-    """Return the lines without byte order mark and carriage returns, none longer than ``MAX_LINE``."""
+def lines_of(text: str, longest: int = MAX_LINE) -> list[str]:
+    """Return the lines without byte order mark and carriage returns, none longer than ``longest`` signs."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\r\n", "\n").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
-    return [line[:MAX_LINE] for line in lines] if max(map(len, lines)) > MAX_LINE else lines
+    return [line[:longest] for line in lines] if max(map(len, lines)) > longest else lines
 
 
 class _Reader:
