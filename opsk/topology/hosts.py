@@ -151,7 +151,7 @@ def _device_key(device: str, places: Mapping[str, _Place]) -> tuple[tuple[int, i
 
 def _roles(hosts: Mapping[str, tuple[HostPort, ...]], compute_nodes: Collection[str] | None) -> dict[str, str]:
     """Return the role of each host."""
-    hints = {name: _hint(name) for name in hosts}
+    hints = _hints(hosts)
     families: defaultdict[str, list[str]] = defaultdict(list)
     for name in hosts:
         if not hints[name]:
@@ -168,6 +168,18 @@ def _roles(hosts: Mapping[str, tuple[HostPort, ...]], compute_nodes: Collection[
             family = family_of(name)
             roles[name] = _family_role(len(families[family]), usual[family], usual[most], len(hosts))
     return roles
+
+
+def _hints(hosts: Mapping[str, tuple[HostPort, ...]]) -> dict[str, str]:
+    """Return the role that each name tells, or ""; a family with most of all HCAs is what the fabric is for."""
+    hints = {name: _hint(name) for name in hosts}
+    ports: Counter[str] = Counter()
+    for name, entries in hosts.items():
+        ports[family_of(name) if hints[name] else ""] += len(entries)
+    family, count = max(ports.items(), key=lambda item: item[1], default=("", 0))
+    if family and 2 * count > ports.total():
+        return {name: "" if hint and family_of(name) == family else hint for name, hint in hints.items()}
+    return hints
 
 
 def _family_role(members: int, ports: int, main_ports: int, hosts: int) -> str:

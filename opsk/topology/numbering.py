@@ -10,6 +10,7 @@ from itertools import combinations
 from opsk.topology.cabling import Cabling
 from opsk.topology.hosts import Host
 from opsk.topology.positions import positions
+from opsk.topology.renumbered import renumbered
 from opsk.topology.units import Unit
 
 _AGREED = 0.6
@@ -55,6 +56,8 @@ def number_rails(cabling: Cabling) -> Numbering:
         found, agreed = _unit_rails(unit, by_name, rails_of)
         carries |= found
         follows.append(agreed)
+        if agreed:
+            rails_of |= renumbered([by_name[name] for name in unit.nodes], found, rails_of)
     used = {rail for rails in carries.values() for rail in rails}
     return Numbering(
         rail_count=max(used, default=-1) + 1, carries=carries, rails_of=rails_of, follows_names=tuple(follows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsk.topology.design import rail_optimized_fabric
@@ -342,10 +342,14 @@ class Workshop:
 
     def rename_devices(self, nodes: Iterable[str], devices: Sequence[str]) -> None:
         """Give the HCAs of nodes other names."""
-        wanted, place = set(nodes), {device: index for index, device in enumerate(self.site.devices)}
+        for node in nodes:
+            self.name_devices(node, dict(zip(self.site.devices, devices, strict=True)))
+
+    def name_devices(self, node: str, names: Mapping[str, str]) -> None:
+        """Give some HCAs of a node other names, by the old ones."""
         for guid, hca in list(self.hcas.items()):
-            if hca.node in wanted and hca.device in place:
-                self.hcas[guid] = _hca(guid, hca.node, devices[place[hca.device]])
+            if hca.node == node and hca.device in names:
+                self.hcas[guid] = _hca(guid, node, names[hca.device])
 
 
 def relabelled(fabric: Fabric, seed: int) -> tuple[Fabric, dict[str, str]]:

@@ -279,3 +279,24 @@ def test_a_node_with_fewer_hcas_than_its_like_is_found_where_it_lacks_no_rail() 
     assert [(fault.kind, fault.where) for fault in findings(found) if fault.kind == "fewer_hcas"] == [
         ("fewer_hcas", found.node(5))
     ]
+
+
+@pytest.mark.parametrize("lost", range(8))
+def test_devices_that_moved_up_behind_a_missing_one_are_not_misplaced(lost: int) -> None:
+    """The driver numbers the HCAs that it finds: without ``mlx5_2``, the old ``mlx5_3`` is the new ``mlx5_2``."""
+    found = Workshop(
+        Site(nodes=12, unit_nodes=12, spines=4, cables_per_pair=3, devices=[f"mlx5_{i}" for i in range(8)])
+    )
+    node = found.node(5)
+    planted = found.lose_hca(node, lost)
+    names = [name for index, name in enumerate(found.site.devices) if index != lost]
+    found.name_devices(node, dict(zip(names, found.site.devices, strict=False)))
+    faults = findings(found)
+    assert [(fault.kind, fault.where) for fault in faults] == [(planted.kind, node)]
+    assert f"none on rail {lost}" in faults[0].evidence
+    assert faults[0].switches == (found.leaf(0, lost),)
+
+
+def test_a_site_named_like_storage_still_has_compute_nodes() -> None:
+    rails = find_rails(Workshop(Site(nodes=24, unit_nodes=12, host=lambda index: f"exa-{index}")).fabric())
+    assert set(rails.host_roles.values()) == {"compute"}
