@@ -8,12 +8,14 @@ import click
 
 from opsk.cli.document import echo_json
 from opsk.cli.launch_files import launch_file_options, write_launch_files
+from opsk.cli.pictures.fabric_svg import fabric_svg
+from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.place_document import place_document
-from opsk.cli.place_inputs import Request, asked_for, gather
+from opsk.cli.place_inputs import Asked, Request, asked_for, gather
 from opsk.cli.place_picture import picture
 from opsk.errors import ExitStatus
 from opsk.planner.network import routes_of
-from opsk.planner.placement import DISTRIBUTIONS
+from opsk.planner.placement import DISTRIBUTIONS, Placement
 from opsk.planner.placement import place as place_ranks
 from opsk.planner.ranks import RankOrder
 from opsk.slurm.command import CommandClient
@@ -37,11 +39,12 @@ from opsk.slurm.command import CommandClient
 @click.option("--distribution", type=click.Choice(DISTRIBUTIONS), default="block", show_default=True,
               help="Slurm's own distribution of tasks, to compare with.")  # fmt: skip
 @launch_file_options
+@svg_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def place(
     plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
     node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
-    distribution: str, as_json: bool, **launch_files: Path | None,
+    distribution: str, as_json: bool, svg: Path | None, svg_kind: str, **launch_files: Path | None,
 ) -> int:  # fmt: skip
     """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
 
@@ -67,12 +70,22 @@ def place(
         distribution=distribution,
         slurm_nodes=asked.slurm_nodes,
         affinity=asked.affinity,
+        with_links=svg is not None,
         node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
     )
     document = place_document(asked, placement)
     write_launch_files(document, **launch_files)
+    if svg is not None:
+        drawn = fabric_svg(asked.fabric, asked.rails, placement.busy, kind=svg_kind, said=_said(asked, placement))
+        write_svg(svg, drawn, with_json=as_json)
     if as_json:
         echo_json(document)
-    else:
+    elif svg != STDOUT:
         picture(asked_for(asked), document)
     return ExitStatus.ANSWER
+
+
+def _said(asked: Asked, placement: Placement) -> str:
+    """Return what the colours of the picture show."""
+    what = "a step" if placement.is_whole_step else "its communication"
+    return f"{asked_for(asked)}; colours: how much of {what} a link is busy"

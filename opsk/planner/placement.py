@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from opsk.planner.judging import Job
 from opsk.planner.loads import busiest_of_axis
@@ -100,6 +102,9 @@ class Placement:
         True when every order was judged, or the bound is reached.
     is_whole_step
         False when the steps are their communication alone, since the cluster's GPUs are not known.
+    busy
+        Share of a step that each used link is busy, by the guids of its ends: two switches, or an HCA and its leaf;
+        empty unless it was asked for.
     """
 
     ranks: tuple[RankPlace, ...]
@@ -115,6 +120,7 @@ class Placement:
     least_step_s: float = 0.0
     is_optimal: bool = False
     is_whole_step: bool = False
+    busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def gap(self) -> float:
@@ -137,6 +143,7 @@ def place(
     slurm_nodes: Sequence[str] | None = None,
     node_gpus: int | None = None,
     affinity: Mapping[str, Mapping[int, str]] | None = None,
+    with_links: bool = False,
 ) -> Placement:
     """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
@@ -165,6 +172,8 @@ def place(
         GPUs that a node has, when the job does not use all.
     affinity
         Node to GPU index to HCA guid, where the node's own topology tells it.
+    with_links
+        Tell how busy each link is, for a picture.
 
     Raises
     ------
@@ -189,7 +198,8 @@ def place(
         affinity=affinity,
     )
     found = search(ready.job, ready.best, ready.spares or ready.best.order, ready.ways)
-    return placement_of(ready, found, rails)
+    placed = placement_of(ready, found, rails)
+    return replace(placed, busy=link_shares(ready.job, found.arrangement)) if with_links else placed
 
 
 def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
@@ -216,6 +226,22 @@ def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
             if busy > 0
         },
     )
+
+
+def link_shares(job: Job, arrangement: Arrangement) -> dict[tuple[str, str], float]:
+    """Return the share of a step that each used link is busy, by the guids of its ends."""
+    loads, ports = arrangement.link_seconds(job), job.ports
+    step_s = float(arrangement.verdict.step_s[0])
+    busy: dict[tuple[str, str], float] = {}
+    for link, seconds in zip(loads.links.tolist(), sum(loads.switches[axis][0] for axis in AXES), strict=True):
+        ends = job.routes.ends(link)
+        busy[ends] = max(busy.get(ends, 0.0), float(seconds) / step_s)
+    sent, received = np.split(np.sum([loads.ports[axis][0] for axis in AXES], axis=0), 2)
+    for number, hca in enumerate(ports.hcas):
+        if hca is not None:
+            busy[hca.guid, hca.leaf] = float(sent[number]) / step_s
+            busy[hca.leaf, hca.guid] = float(received[number]) / step_s
+    return {ends: share for ends, share in busy.items() if share > 0}
 
 
 def placement_of(ready: Prepared, found: Found, rails: Rails) -> Placement:
