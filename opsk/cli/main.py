@@ -6,6 +6,7 @@ Only the command that was named is imported, so that ``opsk check`` needs neithe
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -62,6 +63,9 @@ def opsk() -> None:
 
 def main() -> None:
     """Run the command line and turn errors into one line on stderr and an exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without arrows gets ?, no traceback
     try:
         status = opsk.main(standalone_mode=False)
     except click.ClickException as error:

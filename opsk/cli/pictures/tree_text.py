@@ -107,7 +107,7 @@ def _said(box: Box, tier: Tier, line: Line | None, labels: Mapping[str, str]) ->
     loads = [("up", line.up_load), ("down", line.down_load)] if line is not None else []
     for word, load in (*loads, ("HCAs", box.host_load)):
         if load is not None:
-            said.append(f"  {word} {percent(load)}", LOAD_STYLES[step(load)])
+            said.append("  ").append(f"{word} {percent(load)}", LOAD_STYLES[step(load)])
     return said
 
 

@@ -13,8 +13,8 @@ import pytest
 def run_opsk() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run opsk as a user does, without colour and without a terminal."""
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **variables}
         command = [sys.executable, "-m", "opsk", *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -77,3 +78,9 @@ def test_no_text_of_a_dump_controls_the_terminal(hostile: str):
     }
     said = shown(replace(fabric, switches=switches, hcas=hcas), 100, some_loads(fabric))
     assert all(sign.isprintable() or sign == "\n" for sign in said)
+
+
+def test_a_locale_without_arrows_gets_no_traceback(root: Path, run_opsk):  # type: ignore[no-untyped-def]
+    done = run_opsk("fabric", str(root / "examples/lab/fabric.ibnetdiscover"), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "16? 16?" in done.stdout
