@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_matrix, vstack
 
 from opsk.costmodel.table import FloatColumn
@@ -109,18 +110,30 @@ class Interference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Where candidate and running jobs meet: entries of the matrix by link of the candidate (``at``) and job."""
+    """Where candidate and running jobs meet: entries of the matrix, and for each the candidate's link (``at``) and job.
 
+    ``jobs`` has each job once, ascending; the entries of one begin at ``start``.
+    """
+
+    entries: Index
     at: Index
-    link: Index
     job: Index
-    used: FloatColumn
     start: Index
 
     @property
     def jobs(self) -> Index:
-        """Return the jobs, each once, ascending."""
+        """Return the jobs."""
         return self.job[self.start]
+
+    @property
+    def counts(self) -> Index:
+        """Return on how many links each job is met."""
+        return np.diff(np.append(self.start, self.job.size))
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> _Meeting:
+        """Return the meeting on some of the candidate's links."""
+        which = kept[self.at]
+        return _meeting(self.entries[which], self.at[which], self.job[which])
 
 
 def interference(candidate: Load, running: RunningLoads, *, most_links: int = 20) -> Interference:
@@ -133,42 +146,37 @@ def interference(candidate: Load, running: RunningLoads, *, most_links: int = 20
     """
     running = running.without(candidate.name)
     entries, at = running.entries_on(candidate.links)
-    met = _meeting(running, candidate, entries, at)
-    others = np.bincount(met.at, weights=met.used, minlength=candidate.links.size).astype(np.float64)
-    axes = _axes(candidate, running, others)
-    shared_s = np.array([axes[axis].shared_s if axis in axes else 0.0 for axis in AXES])
+    met = _meeting(entries, at, running.job[entries].astype(np.int64))
+    axes = _axes(candidate, running)
     return Interference(
         alone_s=candidate.step_s,
-        step_s=float(candidate.step.step_s(shared_s)),
+        step_s=_step_s(candidate, axes),
         axes=axes,
-        neighbours=_neighbours(candidate, running, met, entries),
-        shared_links=int(np.unique(met.at).size),
-        shared=_shared(candidate, met, others, most_links),
+        neighbours=_neighbours(candidate, running, met),
+        shared_links=int((np.bincount(at, minlength=candidate.links.size) > 0).sum()),
+        shared=_shared(candidate, running, met, most_links),
     )
 
 
 def step_beside(candidate: Load, running: RunningLoads) -> float:
     """Return the step of a candidate beside the running jobs [s], nothing else; the same as `interference` says."""
     running = running.without(candidate.name)
-    others = running.total[candidate.links]
-    axes = _axes(candidate, running, others)
+    return _step_s(candidate, _axes(candidate, running))
+
+
+def _step_s(candidate: Load, axes: dict[str, AxisShare]) -> float:
+    """Return the step of a candidate whose axes share links [s]."""
     return float(candidate.step.step_s(np.array([axes[axis].shared_s if axis in axes else 0.0 for axis in AXES])))
 
 
-def _meeting(running: RunningLoads, candidate: Load, entries: Index, at: Index) -> _Meeting:
+def _meeting(entries: Index, at: Index, job: Index) -> _Meeting:
     """Return where they meet."""
-    job = running.job[entries].astype(np.int64)
-    return _Meeting(
-        at=at,
-        link=candidate.links[at],
-        job=job,
-        used=running.utilisation[entries].astype(np.float64),
-        start=np.flatnonzero(np.diff(job, prepend=-1)),
-    )
+    return _Meeting(entries=entries, at=at, job=job, start=np.flatnonzero(np.diff(job, prepend=-1)))
 
 
-def _axes(candidate: Load, running: RunningLoads, others: FloatColumn) -> dict[str, AxisShare]:
+def _axes(candidate: Load, running: RunningLoads) -> dict[str, AxisShare]:
     """Return what is left for each axis that uses links."""
+    others = running.total[candidate.links]
     asked = np.where(candidate.burst > 0, candidate.burst + others, 0.0)
     share = 1.0 / np.maximum(asked.max(axis=1, initial=0.0), 1.0)
     if (share < 1.0).any() and running.total.max(initial=0.0) > _FULL:
@@ -207,28 +215,22 @@ def _filled(candidate: Load, running: RunningLoads) -> FloatColumn:
     return np.array(levels)
 
 
-def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting, entries: Index) -> tuple[Neighbour, ...]:
+def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting) -> tuple[Neighbour, ...]:
     """Return those whom the candidate meets, who cost or lose the most first."""
     if not met.job.size:
         return ()
-    jobs = met.jobs
-    row = np.repeat(np.arange(jobs.size, dtype=np.int32), np.diff(np.append(met.start, met.job.size)))
-    of_candidate = stretch(jobs.size, row, candidate.burst[:, met.at], met.used)
-    alone = candidate.step.step_s(candidate.axis_s)
-    pairwise = candidate.step.step_s(candidate.axis_s * of_candidate) / (alone or 1.0) - 1.0
-    beside = running.total[met.link] - met.used + candidate.utilisation[met.at]
-    with_us = np.maximum(running.beside[jobs], stretch(jobs.size, row, running.burst[:, entries], beside))
-    asked = candidate.burst[:, met.at].max(axis=0) + met.used
-    counts = np.diff(np.append(met.start, met.job.size))
+    alone = candidate.step_s or 1.0
+    pairwise = candidate.step.step_s(candidate.axis_s * _on_candidate(candidate, running, met)) / alone - 1.0
+    with_us = np.maximum(running.beside[met.jobs], _on_jobs(candidate, running, met))
+    busiest = _busiest(candidate, running, met)
     found = []
-    for number, job in enumerate(jobs.tolist()):
+    for number, (job, count) in enumerate(zip(met.jobs.tolist(), met.counts.tolist(), strict=True)):
         load = running.loads[job]
-        here = slice(int(met.start[number]), int(met.start[number] + counts[number]))
         found.append(
             Neighbour(
                 load=load,
-                links=int(counts[number]),
-                busiest=int(met.link[here][asked[here].argmax()]),
+                links=count,
+                busiest=int(busiest[number]),
                 slowdown_of_candidate=float(pairwise[number]),
                 step_s=float(load.step.step_s(load.axis_s * running.beside[job])),
                 step_with_candidate_s=float(load.step.step_s(load.axis_s * with_us[number])),
@@ -237,21 +239,55 @@ def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting, entries: 
     return tuple(sorted(found, key=lambda one: (-max(one.slowdown_of_candidate, one.slowdown_of_job), one.load.name)))
 
 
-def _shared(candidate: Load, met: _Meeting, others: FloatColumn, most: int) -> tuple[SharedLink, ...]:
+def _on_candidate(candidate: Load, running: RunningLoads, met: _Meeting) -> FloatColumn:
+    """Return how many times as long the candidate's axes take beside each job alone, shape (jobs met, axes).
+
+    Links where not even all jobs together make the candidate give way are left aside.
+    """
+    others = running.total[candidate.links]
+    tight = met.only(candidate.burst.max(axis=0, initial=0.0) + others > 1.0)
+    row = np.searchsorted(met.jobs, tight.job)
+    return stretch(met.jobs.size, row, candidate.burst[:, tight.at], running.utilisation[tight.entries])
+
+
+def _on_jobs(candidate: Load, running: RunningLoads, met: _Meeting) -> FloatColumn:
+    """Return how many times as long each job's axes take on the candidate's links, with it there (jobs met, axes)."""
+    tight = met.only(running.tightest[candidate.links] + candidate.utilisation > 1.0)
+    row = np.searchsorted(met.jobs, tight.job)
+    all_of_them = running.total[candidate.links] + candidate.utilisation
+    others = all_of_them[tight.at] - running.utilisation[tight.entries]
+    return stretch(met.jobs.size, row, running.burst[:, tight.entries], others)
+
+
+def _busiest(candidate: Load, running: RunningLoads, met: _Meeting) -> Index:
+    """Return for each job the link where it and the candidate together ask for the most."""
+    asked = candidate.burst.max(axis=0, initial=0.0).astype(np.float32)[met.at] + running.utilisation[met.entries]
+    most = np.repeat(np.maximum.reduceat(asked, met.start), met.counts)
+    at_most = np.flatnonzero(asked == most)
+    first = at_most[np.flatnonzero(np.diff(met.job[at_most], prepend=-1))]
+    return candidate.links[met.at[first]]
+
+
+def _shared(candidate: Load, running: RunningLoads, met: _Meeting, most: int) -> tuple[SharedLink, ...]:
     """Return the shared links that are asked for the most."""
-    shared = np.unique(met.at)
-    burst = candidate.burst.max(axis=0)
+    others = running.total[candidate.links]
+    burst = candidate.burst.max(axis=0, initial=0.0)
+    shared = np.flatnonzero(others > 0)
     worst = shared[np.lexsort((candidate.links[shared], -(burst + others)[shared]))][:most]
+    chosen = np.zeros(candidate.links.size, dtype=np.bool_)
+    chosen[worst] = True
+    few = met.only(chosen)
+    used = running.utilisation[few.entries].astype(np.float64)
     found = []
     for place in worst.tolist():
-        here = np.flatnonzero(met.at == place)
-        here = here[np.argsort(-met.used[here], kind="stable")]
+        here = np.flatnonzero(few.at == place)
+        here = here[np.argsort(-used[here], kind="stable")]
         found.append(
             SharedLink(
                 link=int(candidate.links[place]),
                 candidate=float(candidate.utilisation[place]),
                 burst=float(burst[place]),
-                others=tuple(zip(met.job[here].tolist(), met.used[here].tolist(), strict=True)),
+                others=tuple(zip(few.job[here].tolist(), used[here].tolist(), strict=True)),
                 total=float(candidate.utilisation[place] + others[place]),
             )
         )

@@ -29,6 +29,8 @@ class RunningLoads:
         Mean utilisation of each link by all of them [ratio]; above 1 where they cannot all have what they ask for.
     beside
         How many times as long the bursts of each job take beside all the others, shape (jobs, axes).
+    tightest
+        The most that a burst of one of them asks of each link together with the mean of the others [ratio].
     """
 
     loads: tuple[Load, ...]
@@ -38,6 +40,7 @@ class RunningLoads:
     utilisation: Small
     total: FloatColumn
     beside: FloatColumn
+    tightest: FloatColumn
 
     @classmethod
     def of(cls, links: int, loads: Iterable[Load]) -> RunningLoads:
@@ -97,6 +100,8 @@ class RunningLoads:
         """Add up, and say what the jobs cost each other."""
         total = np.bincount(link, weights=utilisation, minlength=links).astype(np.float64)
         others = (total[link] - utilisation).astype(np.float32)
+        tightest = np.zeros(links)
+        np.maximum.at(tightest, link, burst.max(axis=0, initial=0.0) + others)
         return cls(
             loads=loads,
             job=job,
@@ -105,17 +110,19 @@ class RunningLoads:
             utilisation=utilisation,
             total=total,
             beside=stretch(len(loads), job, burst, others),
+            tightest=tightest,
         )
 
     def entries_on(self, links: Index) -> tuple[Index, Index]:
         """Return the entries on some links, and which of these each is on."""
         place = np.full(self.total.size, -1, dtype=np.int32)
         place[links] = np.arange(links.size, dtype=np.int32)
-        entries = np.flatnonzero(place[self.link] >= 0)
-        return entries, place[self.link[entries]].astype(np.int64)
+        at = place[self.link]
+        entries = np.flatnonzero(at >= 0)
+        return entries, at[entries].astype(np.int64)
 
 
-def stretch(jobs: int, job: Entries, burst: Small | FloatColumn, others: Small | FloatColumn) -> FloatColumn:
+def stretch(jobs: int, job: Entries | Index, burst: Small | FloatColumn, others: Small | FloatColumn) -> FloatColumn:
     """Return how many times as long each job's axes take beside others, shape (jobs, axes); 1 for "as without".
 
     On each link an axis asks for ``burst`` beside ``others``, the mean utilisation by all others; where that is more
@@ -126,6 +133,8 @@ def stretch(jobs: int, job: Entries, burst: Small | FloatColumn, others: Small |
         return found
     start = np.flatnonzero(np.diff(job, prepend=-1))
     for axis, row in enumerate(burst):
+        if not row.any():
+            continue
         asked = np.where(row > 0, row + others, 0)
         found[job[start], axis] = np.maximum(np.maximum.reduceat(asked, start), 1.0)
     return found
