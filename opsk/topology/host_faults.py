@@ -85,6 +85,8 @@ def _unnamed(cabling: Cabling) -> Iterator[Fault]:
 
 
 def _two_cables(cabling: Cabling) -> Iterator[Fault]:
+    if len({link.hca for link in cabling.links}) == len(cabling.links):
+        return
     cables: defaultdict[str, list[HcaLink]] = defaultdict(list)
     for link in cabling.links:
         cables[link.hca].append(link)

@@ -68,14 +68,16 @@ def _classes(cabling: Cabling, hosts: Mapping[str, Host], place: Mapping[str, tu
     """Return the rail of each position: positions that most nodes have on one and the same leaf are one rail."""
     together: Counter[tuple[int, int]] = Counter()
     apart: Counter[tuple[int, int]] = Counter()
-    known: set[int] = set()
+    known = {position for entries in set(place.values()) for position in entries}
+    alike: Counter[tuple[tuple[int, int], ...]] = Counter()
     for name, entries in place.items():
-        known.update(entries)
-        if name not in cabling.unit_of:
-            continue
-        at = sorted(zip(entries, (port.switch for port in hosts[name].ports), strict=True))
+        if name in cabling.unit_of:
+            first: dict[str, int] = {}
+            leaves = [first.setdefault(port.switch, index) for index, port in enumerate(hosts[name].ports)]
+            alike[tuple(sorted(zip(entries, leaves, strict=True)))] += 1
+    for at, count in alike.items():
         for (one, leaf), (other, other_leaf) in combinations(at, 2):
-            (together if leaf == other_leaf else apart)[one, other] += 1
+            (together if leaf == other_leaf else apart)[one, other] += count
     root: dict[int, int] = {}
     for position in sorted(known):
         joined = [low for low in root if together[low, position] > apart[low, position]]

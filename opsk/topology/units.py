@@ -31,12 +31,14 @@ def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Un
     leaf_names
         Guid to description of the leaves that count; ports on other switches are left out.
     """
+    alike = Counter(frozenset(port.switch for port in host.ports if port.switch in leaf_names) for host in hosts)
     on_leaf: Counter[str] = Counter()
     shared: Counter[tuple[str, str]] = Counter()
-    for host in hosts:
-        used = sorted({port.switch for port in host.ports if port.switch in leaf_names})
-        on_leaf.update(used)
-        shared.update(combinations(used, 2))
+    for used, count in alike.items():
+        for leaf in used:
+            on_leaf[leaf] += count
+        for pair in combinations(sorted(used), 2):
+            shared[pair] += count
     groups = _groups(on_leaf, shared)
     nodes: dict[str, list[str]] = {group: [] for group in set(groups.values())}
     for host in hosts:
