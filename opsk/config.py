@@ -54,6 +54,28 @@ class StoreConfig(BaseModel):
     url: str | None = None
 
 
+class StorageConfig(BaseModel):
+    """What storage traffic there is on the fabric, for sites that do not measure it.
+
+    Parameters
+    ----------
+    read_bytes_per_s, write_bytes_per_s
+        What all running jobs together read from storage and write to it, as much on each of their nodes.
+    job_read_bytes_per_s, job_write_bytes_per_s
+        What each running job reads and writes, on top of that.
+    servers
+        Host list of the storage servers, where names and cabling do not tell them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    read_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
+    write_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
+    job_read_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
+    job_write_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
+    servers: str = Field(default="", max_length=65536)
+
+
 class SiteConfig(BaseModel):
     """The whole site configuration.
 
@@ -70,6 +92,7 @@ class SiteConfig(BaseModel):
     fabric_roles: dict[Literal["compute", "storage", "management"], str] = {}
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
+    storage: StorageConfig = StorageConfig()
     store: StoreConfig = StoreConfig()
 
 
