@@ -26,6 +26,7 @@ def place_document(asked: Asked, placement: Placement) -> dict[str, Any]:
         devices_known=not asked.is_designed,
         domains=_domains(asked),
         sharp=sharp_switches(asked.fabric),
+        release=asked.release,
     )
     return {
         "model": asked.model.name,

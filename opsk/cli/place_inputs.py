@@ -13,7 +13,7 @@ from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.plan_file import PlanFile, read_plan_file
 from opsk.config import load_site
-from opsk.errors import InputError
+from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand, fold
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
@@ -51,7 +51,7 @@ class Asked:
     ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
     ``step`` is what the cost model says of the plan on this cluster, where the cluster is known; ``tables`` are static
     routes. ``hb_domains`` maps nodes to multi-node HB domains, ``affinity`` to the HCA guid of each GPU, as the nodes'
-    own files tell.
+    own files tell. ``release`` is that of Slurm here, ``None`` without Slurm.
     """
 
     model: ModelShape
@@ -69,6 +69,7 @@ class Asked:
     tables: ForwardingTables | None = None
     hb_domains: Mapping[str, str] | None = None
     affinity: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    release: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,7 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         if cluster
         else COMMUNICATION_ONLY,
         tables=_tables(request.routes),
+        release=_release(slurm),
         hb_domains=_hb_domains(rails, told),
         affinity={
             node: fabric_affinity(topology, rails.attachments[node]).guids
@@ -141,6 +143,14 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
             if node in rails.attachments
         },
     )
+
+
+def _release(slurm: SlurmClient) -> tuple[int, int] | None:
+    """Return the release of Slurm, if there is one."""
+    try:
+        return slurm.release()
+    except OpskError:
+        return None
 
 
 def _tables(paths: Sequence[Path]) -> ForwardingTables | None:

@@ -95,6 +95,7 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
     ):
         lines.append(f"{label:<28}{form(shown[name]):>14}{form(default[name]):>16}")
     lines += _predicted(shown["predicted"])
+    lines += _lost(shown)
     cable = shown["busiest_cable"]
     if cable:
         lines.append(harmless(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
@@ -119,6 +120,17 @@ def _predicted(predicted: Mapping[str, Any]) -> list[str]:
     elif predicted["what"] == "step":
         lines.append(f"within {100 * predicted['gap']:.2g} % of what no order can beat")
     return lines
+
+
+def _lost(shown: Mapping[str, Any]) -> list[str]:
+    """Return one line that says what Slurm's own order would lose, where it would."""
+    default, longer = shown["versus_default"], shown["predicted"]["default_is_slower_by"]
+    off_rail = shown["rail_local_fraction"] - default["rail_local_fraction"]
+    lost = [f"{100 * off_rail:.3g} % of the traffic off its rail"] if off_rail > 1e-6 else []
+    if longer is not None and longer > 5e-5:
+        what = "a step" if shown["predicted"]["what"] == "step" else "communication"
+        lost.append(f"{what} {100 * longer:.2g} % longer")
+    return [f"Slurm's own order would mean: {', '.join(lost)}"] if lost else []
 
 
 def _bytes(size_bytes: float) -> str:

@@ -70,6 +70,9 @@ class FakeSlurm:
     def __init__(self, job: JobRecord | None) -> None:
         self._job = job
 
+    def release(self) -> tuple[int, int]:
+        return 22, 5
+
     def job(self, job_id: str) -> JobRecord:
         if self._job is None:
             raise SlurmError("squeue did not answer within 10 s")
