@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.fabric_roles import site_compute_nodes, site_roles
+from opsk.cli.fabric_snapshots import SnapshotRequest, answer, save, snapshot_options
 from opsk.cli.fault_costs import priced_faults
+from opsk.cli.networks_picture import networks_picture
 from opsk.cli.node_files import nodes_document, on_fabric, read_files
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
+from opsk.cli.route_files import routes_document, routes_option, split_routes, without_fabric
 from opsk.cli.topology_in import show_topologies, topology_files
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus
@@ -26,6 +30,7 @@ from opsk.topology.fabric import Fabric
 from opsk.topology.graph import summary
 from opsk.topology.hb_domains import hb_domains
 from opsk.topology.hosts import natural
+from opsk.topology.networks import find_networks
 from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails, find_rails
 
@@ -39,15 +44,20 @@ LIVE_DEADLINE_S = 60.0
               metavar="SECONDS", help="How long --live may take.")  # fmt: skip
 @click.option("--nodes", metavar="LIST", help="The compute nodes, as a host list; else they are told by their cabling.")
 @topology_options
+@routes_option
+@snapshot_options
 @svg_options
 @click.option("--cluster", metavar="NAME|FILE", help="Cluster whose jobs findings are priced for; else told by HCAs.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, strict: bool,
-    as_json: bool, svg: Path | None, svg_kind: str, **topology: Any,
+    as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], kept: SnapshotRequest, **topology: Any,
 ) -> int:  # fmt: skip
-    """Show the fabric that the dumps in FILE describe: ibnetdiscover, iblinkinfo or ibsim text, plain or gzipped.
+    """Show the fabric that the dumps in FILE describe, plain or gzipped.
+
+    These are ibnetdiscover, its -p, iblinkinfo, ibdiagnet2.lst, ibsim's .net, or the guids of sharp_cmd topology with a
+    table of hosts and guids beside. Forwarding tables among them are followed, as with --routes.
 
     A FILE may also describe one node, HOST or the name before the first dot: nvidia-smi topo -m, -q, -q -x or nvlink
     -s, NCCL's topology XML, lstopo XML, or a copy of /sys/class/infiniband as a folder or archive.
@@ -55,20 +65,28 @@ def fabric(
     A FILE on its own may be what Slurm is told instead: topology.conf, topology.yaml, or a model of topograph.
 
     Exit status: 0 the fabric could be read, whatever is wrong with it; 1 with --strict when there are findings, with
-    --diff when nodes change place; 2 no fabric could be read; 3 --live found no running fabric.
+    --diff when nodes change place, with --compare when the two differ; 2 no fabric could be read; 3 --live found no
+    running fabric, or there is no store.
     """
+    if kept.instead and not files and not live:
+        return answer(kept, as_json=as_json)
     if bool(files) == live:
         raise click.UsageError("give one or more FILEs, or --live")
     request = checked_request(**topology)
     if files and len(topology_files(files)) == len(files):
         return show_topologies(files, strict=strict, as_json=as_json)
-    found, node_files = (read_live(deadline), {}) if live else read_files(files)
+    dumps, tables = split_routes(files)
+    if tables and not dumps:
+        raise without_fabric(tables)
+    found, node_files = (read_live(deadline), {}) if live else read_files(dumps)
     compute_nodes = expand(nodes) if nodes is not None else None
-    rails = find_rails(found, compute_nodes=compute_nodes)
+    rails = find_rails(found, compute_nodes=compute_nodes or site_compute_nodes(found, site_roles()))
     if request.form:
         domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
-    document = fabric_document(found, rails, node_files, cluster)
+    document = fabric_document(found, rails, node_files, cluster, (*routes, *tables))
+    if kept.save:
+        document["snapshot"] = save(kept, found, document["hb_domains"])
     if svg is not None:
         write_svg(svg, fabric_svg(found, rails, kind=svg_kind), with_json=as_json)
     if as_json:
@@ -76,18 +94,25 @@ def fabric(
     elif svg != STDOUT:
         if found.switches or found.faults or not node_files:
             picture(document, found, rails)
+            networks_picture(document)
         if node_files:
             node_picture(document)
     return ExitStatus.BAD_NEWS if strict and document["faults"] else ExitStatus.ANSWER
 
 
 def fabric_document(
-    found: Fabric, rails: Rails, node_files: Mapping[str, NodeTopology] | None = None, cluster: str | None = None
+    found: Fabric,
+    rails: Rails,
+    node_files: Mapping[str, NodeTopology] | None = None,
+    cluster: str | None = None,
+    tables: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
     nodes = on_fabric(node_files or {}, rails)
     domains, domain_faults = hb_domains(rails.attachments, topologies=nodes)
-    faults, assumed = priced_faults(found, rails, [*found.faults, *rails.faults, *domain_faults], cluster)
+    routes, route_faults = routes_document(tables, found)
+    faults = [*found.faults, *rails.faults, *domain_faults, *route_faults]
+    priced, assumed = priced_faults(found, rails, faults, cluster)
     return {
         "source": found.source,
         "generated": found.generated or None,
@@ -99,7 +124,9 @@ def fabric_document(
         "nodes": nodes_document(nodes, rails),
         "oversubscription": oversubscription(found, rails),
         "hosts": _hosts(rails),
-        "faults": faults,
+        "fabrics": find_networks(found, rails, site_roles=site_roles(), topologies=nodes),
+        "routes": routes,
+        "faults": priced,
         "assumed": assumed,
     }
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 
 from opsk.config import load_site
 from opsk.errors import ConfigError, InputError
 from opsk.hostlist import expand
+from opsk.topology.fabric import Fabric
+from opsk.topology.hosts import COMPUTE
 
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
 
@@ -20,6 +24,15 @@ def site_roles() -> dict[str, frozenset[str]]:
         When one is no host list.
     """
     return {role: _names(role, text) for role, text in load_site().fabric_roles.items()}
+
+
+def site_compute_nodes(fabric: Fabric, roles: Mapping[str, Collection[str]]) -> frozenset[str] | None:
+    """Return the hosts of a fabric that the site calls compute nodes; ``None`` when it says nothing of them."""
+    patterns = roles.get(COMPUTE)
+    if patterns is None:
+        return None
+    hosts = {hca.node for hca in fabric.hcas.values() if hca.node is not None}
+    return frozenset(host for host in hosts if any(fnmatchcase(host, pattern) for pattern in patterns))
 
 
 def _names(role: str, text: str) -> frozenset[str]:

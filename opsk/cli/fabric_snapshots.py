@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,20 @@ class SnapshotRequest:
 
 
 def snapshot_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that `SnapshotRequest` holds."""
+    """Give a command the options that `SnapshotRequest` holds, as its parameter ``kept``."""
+
+    @wraps(command)
+    def with_request(
+        *arguments: Any, save: bool, history: bool, compare: tuple[str, str] | None, cluster_name: str | None,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        kept = SnapshotRequest(save=save, history=history, compare=compare, cluster_name=cluster_name)
+        return command(*arguments, kept=kept, **options)
+
+    wrapped: Callable[..., Any] = with_request
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def answer(request: SnapshotRequest, *, as_json: bool) -> int:
@@ -134,7 +145,7 @@ def _side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapsho
 def _history_table(rows: list[StoredSnapshot]) -> None:
     table = Table(title="Kept fabrics" if rows else "No fabric is kept: opsk fabric FILE --save", title_justify="left")
     for heading in ("id", "cluster", "from", "until", "switches", "HCAs", "nodes", "cables", "hash", "source"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for row in rows:
         cells = [
             str(row.id), row.cluster, f"{row.taken_at:%Y-%m-%d %H:%M}", f"{row.last_seen_at:%Y-%m-%d %H:%M}",

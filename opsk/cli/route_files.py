@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,34 @@ def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def read_routes(paths: Sequence[Path]) -> ForwardingTables | None:
-    """Return the tables of all files as one, ``None`` when there are no files.
+    """Return the tables of all files as one, ``None`` when there are no files; a file that holds none is a fault.
 
     Raises
     ------
     InputError
-        When a file cannot be read, or holds no table.
+        When no file holds any table; the message names all.
     """
-    if not paths:
+    parts: list[ForwardingTables] = []
+    unread: list[InputError] = []
+    for path in paths:
+        try:
+            parts.append(read_forwarding_tables(text_of(path), source=str(path)))
+        except InputError as error:
+            unread.append(error)
+    if unread and not parts:
+        raise InputError("; ".join(error.message for error in unread), hint=unread[0].hint)
+    if not parts:
         return None
-    return merge_tables([read_forwarding_tables(text_of(path), source=str(path)) for path in paths])
+    tables = merge_tables(parts)
+    return replace(tables, faults=(*tables.faults, *map(_unreadable, unread)))
 
 
-def routes_document(tables: ForwardingTables | None, fabric: Fabric) -> tuple[dict[str, Any] | None, tuple[Fault, ...]]:
+def routes_document(paths: Sequence[Path], fabric: Fabric) -> tuple[dict[str, Any] | None, tuple[Fault, ...]]:
     """Return what ``opsk fabric`` says of routes, and the findings; ``None`` without tables."""
+    try:
+        tables = read_routes(paths)
+    except InputError as error:
+        return None, (_unreadable(error),)
     if tables is None:
         return None, ()
     report = check_routes(next_hops(tables, fabric), fabric)
@@ -56,6 +71,11 @@ def routes_document(tables: ForwardingTables | None, fabric: Fabric) -> tuple[di
         "loops": report.loops,
     }
     return document, (*tables.faults, *report.faults)
+
+
+def _unreadable(error: InputError) -> Fault:
+    where = error.message.split(":")[0]
+    return Fault(kind="unreadable_file", where=where, evidence=error.message, cost="routes are not known")
 
 
 def without_fabric(routes: Sequence[Path]) -> InputError:

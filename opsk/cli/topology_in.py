@@ -16,6 +16,7 @@ from opsk.slurm.topology.check import topology_faults
 from opsk.slurm.topology.conf import topology_summary
 from opsk.slurm.topology.yaml_file import NamedTopology, TopologyFile, is_topology, merged, read_topology
 from opsk.topology.fabric import Fault
+from opsk.topology.guid_tables import is_guid_tree
 
 _SHOWN_GROUPS = 40
 _HEAD_BYTES = 200_000
@@ -23,7 +24,8 @@ _HEAD_BYTES = 200_000
 
 def topology_files(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Return those of the files that hold a topology for Slurm, or a model of topograph; told by their content."""
-    return tuple(path for path in paths if path != STDIN and path.is_file() and is_topology(_head(path)))
+    heads = {path: _head(path) for path in paths if path != STDIN and path.is_file()}
+    return tuple(path for path, head in heads.items() if is_topology(head) and not is_guid_tree(head))
 
 
 def show_topologies(paths: Sequence[Path], *, strict: bool, as_json: bool) -> ExitStatus:

@@ -217,26 +217,39 @@ def _cables(old: _Side, new: _Side, exchanged: Mapping[str, str], gone: set[str]
 def _moved(
     old: _Side, new: _Side, lost: dict[tuple[End, End], Cable], fresh: dict[tuple[End, End], Cable]
 ) -> Iterator[Change]:
-    """Yield and take out the cables with one end where it was and the other elsewhere; HCAs keep their end first."""
+    """Yield and take out the cables with one end where it was and the other elsewhere: HCAs, then switch to switch."""
+    hcas, switches = new.fabric.hcas, new.fabric.switches
     fresh_at = {end: ends for ends in fresh for end in ends}
+    for hca in (True, False):
+        for ends in sorted(lost):
+            for kept in ends:
+                now = fresh_at.get(kept)
+                if now is None or now not in fresh or (kept[0] in hcas) != hca:
+                    continue
+                if not hca and not all(guid in switches for guid, _ in (*ends, *now)):
+                    continue
+                was, is_now = lost.pop(ends), fresh.pop(now)
+                yield from _move(old, new, kept, (ends, was), (now, is_now))
+                break
 
-    def stays_first(ends: tuple[End, End]) -> list[End]:
-        return sorted(ends, key=lambda end: (end[0] not in new.fabric.hcas, end))
 
-    for ends in sorted(lost, key=lambda ends: stays_first(ends)[0]):
-        for kept in stays_first(ends):
-            now = fresh_at.get(kept)
-            if now is None or now not in fresh:
-                continue
-            was_far, is_far = _other(ends, kept), _other(now, kept)
-            hca = kept[0] in new.fabric.hcas
-            seats = (old.seat(was_far), new.seat(is_far)) if hca else (old.place(was_far), new.place(is_far))
-            where = new.name(kept[0]) if hca else new.place(kept)
-            yield _change("hca_moved" if hca else "cable_moved", where, *seats, new, (kept, is_far))
-            if _link(lost[ends]) != _link(fresh[now]):
-                yield _change("link_changed", where, _link(lost[ends]), _link(fresh[now]), new, now)
-            del lost[ends], fresh[now]
-            break
+def _move(
+    old: _Side,
+    new: _Side,
+    kept: End,
+    was: tuple[tuple[End, End], Cable],
+    now: tuple[tuple[End, End], Cable],
+) -> Iterator[Change]:
+    """Yield what a cable that stayed plugged in at ``kept`` says of its other end, and of its link if that changed."""
+    was_far, is_far = _other(was[0], kept), _other(now[0], kept)
+    if kept[0] in new.fabric.hcas:
+        where, kind = new.name(kept[0]), "hca_moved"
+        yield _change(kind, where, old.seat(was_far), new.seat(is_far), new, (kept, is_far))
+    else:
+        where, kind = new.place(kept), "cable_moved"
+        yield _change(kind, where, old.place(was_far), new.place(is_far), new, (kept, is_far))
+    if _link(was[1]) != _link(now[1]):
+        yield _change("link_changed", where, _link(was[1]), _link(now[1]), new, now[0])
 
 
 def _names(old: _Side, new: _Side) -> Iterator[Change]:

@@ -99,6 +99,14 @@ def test_a_swap_is_two_moves_and_brings_a_finding_that_goes_when_it_is_mended() 
     assert "fault_vanished" in kinds(changes(swapped, FABRIC))
 
 
+def test_hcas_that_change_places_all_round_are_moves_of_hcas_only() -> None:
+    devices = [f"n{node} mlx5_0" for node in range(4)]
+    turned = FABRIC
+    for node, device in enumerate(devices):
+        turned = recabled(turned, device, "leaf0", (node + 1) % 4 + 1)
+    assert kinds(of_cabling(FABRIC, turned)) == ["hca_moved"] * 4
+
+
 def test_an_exchanged_card_or_switch_is_replaced_and_its_cables_stay() -> None:
     card = of_cabling(FABRIC, exchanged(FABRIC, "n3 mlx5_1", "ffff000000000001"))
     assert [(change.kind, change.where, change.after) for change in card] == [
