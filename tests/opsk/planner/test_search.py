@@ -231,3 +231,27 @@ def test_all_orders_of_eight_nodes_are_tried(model: ModelShape) -> None:
     assert placed.traffic.step_s == pytest.approx(best, rel=2e-6)
     assert placed.traffic.step_s < placed.default_traffic.step_s
     assert placed.is_optimal
+
+
+def test_more_nodes_are_exchanged_until_that_helps_no_more(model: ModelShape) -> None:
+    """Twelve nodes on three units of four, pairs of replicas that names spread over units, thin uplinks.
+
+    By name every pair spans two units; an order with each pair inside one is there, and is found.
+    """
+    clean = rail_optimized_fabric(nodes=12, hcas=2, leaves=6, spines=1)
+    cables = tuple(
+        replace(cable, bytes_per_s=cable.bytes_per_s / 16)
+        if {cable.a_guid, cable.b_guid} <= clean.switches.keys()
+        else cable
+        for cable in clean.cables
+    )
+    names = [f"n{unit + 3 * index}" for unit in range(3) for index in range(4)]
+    fabric = rail_optimized_fabric(nodes=12, hcas=2, leaves=6, spines=1, names=names)
+    case = Case(replace(fabric, cables=cables), Plan(tp=2, dp=2, pp=6, global_batch=12), 2, model, NOTHING_HIDDEN)
+    placed = case.place()
+    where = {node: unit for unit, nodes in enumerate(case.rails.units) for node in nodes}
+    pairs = zip(placed.nodes[::2], placed.nodes[1::2], strict=True)
+    assert all(where[one] == where[other] for one, other in pairs)
+    assert placed.traffic.step_s < placed.default_traffic.step_s
+    assert placed.least_step_s <= placed.traffic.step_s
+    assert placed.gap >= 0
