@@ -1,0 +1,264 @@
+"""With which exact commands does Slurm bring an option about, by release, and who may run each?
+
+Run on 22.05, 24.11, 25.11 and 26.05; what differs between them:
+
+================================= ============================================================================
+what                              how it differs
+================================= ============================================================================
+NumNodes= of a requeued job       22.05 refuses more nodes than the job asked for at first
+required nodes of a requeued job  with topology/block they work against the choice of blocks: only the failed
+                                  nodes are excluded there
+order of a step's ranks           26.05 lays steps out in topology order: there a rank file is always needed to
+                                  keep ranks where they are
+``-m arbitrary``                  for steps only: 26.05 refuses it on an allocation with topology/block, and
+                                  opsk never asks for it there
+================================= ============================================================================
+
+Slurm never adds a node to a running job, and one GPU of a node cannot be taken out of it: ``scontrol update
+nodename=... gres=`` is refused while gres.conf names files. Nothing here is run; values stand in single arguments, no
+shell in between.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from opsk.errors import InputError
+from opsk.hostlist import fold
+
+Release = tuple[int, int]
+TOPOLOGY_ORDER_SINCE: Release = (26, 5)
+"""From here on a step's ranks follow the topology and not the names of nodes."""
+EXPEDITED_SINCE: Release = (25, 11)
+
+PLACEHOLDER = "YOUR_COMMAND"
+"""Stands for what the batch script launches; a command that holds it cannot be run by opsk."""
+UNKNOWN_JOB = "JOBID"
+"""Stands for the id of a job that was not named; a command that holds it cannot be run either."""
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
+_REASON = re.compile(r"[^\w .,:/+-]")
+_LONGEST_REASON = 120
+_STALE = (
+    "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_JOB_NODELIST", "SLURM_NODELIST",
+    "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
+)  # fmt: skip
+"""Variables of the batch script that tell of the nodes at its start; srun would believe them."""
+
+
+class Who(StrEnum):
+    """Whose rights a command needs; each may do what those before may do to their own jobs."""
+
+    USER = "user"
+    """The owner of the job."""
+    OPERATOR = "operator"
+    """AdminLevel=Operator in slurmdbd."""
+    ADMINISTRATOR = "administrator"
+    """AdminLevel=Administrator, SlurmUser or root."""
+
+
+class Where(StrEnum):
+    """Where a command is run."""
+
+    ANYWHERE = "anywhere"
+    """On any host that has Slurm's commands."""
+    IN_JOB = "in the job"
+    """In the job's batch script or in a shell of its allocation, in place of the step that ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command: its arguments, whose rights it needs (``who``), where it runs, why, and its environment.
+
+    ``later`` marks what waits for something else, such as the end of a repair.
+    """
+
+    argv: tuple[str, ...]
+    who: Who
+    why: str
+    where: Where = Where.ANYWHERE
+    environment: Mapping[str, str] = field(default_factory=dict)
+    later: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return it as one would type it into a shell."""
+        words = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*words, shlex.join(self.argv)])
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether nothing has to be filled in."""
+        blanks = (PLACEHOLDER, UNKNOWN_JOB)
+        return not any(word.rpartition("=")[2] in blanks for word in self.argv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSite:
+    """What of the site's Slurm decides about commands; ``topology`` is ``tree``, ``block``, ..., ``None`` unknown."""
+
+    release: Release
+    topology: str | None = None
+
+
+def drain(nodes: Sequence[str], reason: str) -> Command:
+    """Keep new jobs off nodes; what runs there goes on."""
+    said = _REASON.sub(" ", reason)[:_LONGEST_REASON].strip() or "failure"
+    return Command(
+        argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=drain", f"reason=opsk: {said}"),
+        who=Who.ADMINISTRATOR,
+        why="no new job starts there; what runs on them goes on",
+    )
+
+
+def resume(nodes: Sequence[str]) -> Command:
+    """Take nodes back after the repair."""
+    return Command(
+        argv=("scontrol", "update", f"nodename={_nodes(nodes)}", "state=resume"),
+        who=Who.ADMINISTRATOR,
+        why="after the repair: clears the drain and its reason",
+        later=True,
+    )
+
+
+def keep_out(nodes: Sequence[str], job: str) -> Command:
+    """Reserve nodes, where no administrator is at hand to drain them."""
+    return Command(
+        argv=(
+            "scontrol", "create", "reservation", f"reservationname=opsk-failed-{_job(job)}", f"nodes={_nodes(nodes)}",
+            "starttime=now", "duration=1-00:00:00", "users=root", "flags=maint,ignore_jobs",
+        ),
+        who=Who.OPERATOR,
+        why="instead of the drain, where no administrator is at hand: nobody's job starts there for a day",
+    )  # fmt: skip
+
+
+def requeue(job: str) -> Command:
+    """Put a running job back into the queue."""
+    return Command(
+        argv=("scontrol", "requeue", _job(job)), who=Who.USER, why="the job is pending again, eligible in 120 s"
+    )
+
+
+def hold_back(job: str) -> Command:
+    """Put a running job back into the queue and hold it there."""
+    return Command(
+        argv=("scontrol", "requeuehold", _job(job)), who=Who.USER, why="gives its nodes back and waits, held"
+    )
+
+
+def release_job(job: str) -> Command:
+    """Let a held job start."""
+    return Command(
+        argv=("scontrol", "release", _job(job)), who=Who.USER, why="after the repair: the job may start", later=True
+    )
+
+
+def steer(
+    job: str, site: SlurmSite, *, excluded: Sequence[str], wanted: Sequence[str] = (), count: int | None = None
+) -> Command:
+    """Say where a pending job may start.
+
+    Parameters
+    ----------
+    excluded
+        Nodes that it must not get.
+    wanted
+        Exactly the nodes that it should get; not asked for with topology/block, nor where it is left out.
+    count
+        Nodes that it should get, where that is another number than before.
+    """
+    pins = bool(wanted) and site.topology != "block"
+    words = [f"excnodelist={_nodes(excluded)}"] if excluded else []
+    words.append(f"reqnodelist={_nodes(wanted) if pins else ''}")
+    if count is not None:
+        words.append(f"numnodes={count}")
+    why = "not on the failed nodes" if excluded else "where it should start"
+    why += (
+        ", and exactly on those that were judged" if pins else "; a list of required nodes is cleared: it may name one"
+    )
+    return Command(argv=("scontrol", "update", f"jobid={_job(job)}", *words), who=Who.USER, why=why)
+
+
+def start_now(job: str) -> Command:
+    """Take the 120 s away that a requeued job waits."""
+    return Command(
+        argv=("scontrol", "update", f"jobid={_job(job)}", "starttime=now"),
+        who=Who.USER,
+        why="without it the job waits 120 s before it may start",
+    )
+
+
+def give_back(job: str, kept: Sequence[str]) -> Command:
+    """Shrink a running job to some of its nodes."""
+    return Command(
+        argv=("scontrol", "update", f"jobid={_job(job)}", f"nodelist={_nodes(kept)}"),
+        who=Who.USER,
+        why="the other nodes leave the job at once; it cannot get them back",
+    )
+
+
+def relaunch(nodes: Sequence[str], *, tasks: int, rank_file: str | None) -> Command:
+    """Run the training step again inside the job, on these nodes.
+
+    ``rank_file`` is the file with one host per rank; without it Slurm's own order is right.
+    """
+    unset = tuple(word for name in _STALE for word in ("-u", name))
+    argv = ["env", *unset]
+    argv += [f"SLURM_HOSTFILE={rank_file}"] if rank_file else []
+    argv += ["srun", "--no-kill", f"--ntasks={tasks}"]
+    argv += ["--distribution=arbitrary"] if rank_file else [f"--nodes={len(nodes)}", f"--nodelist={_nodes(nodes)}"]
+    return Command(
+        argv=(*argv, PLACEHOLDER),
+        who=Who.USER,
+        where=Where.IN_JOB,
+        why="the step again, from the last checkpoint; the variables of the batch script still name the old nodes",
+    )
+
+
+def requeue_commands(
+    job: str,
+    site: SlurmSite,
+    *,
+    failed: Sequence[str],
+    reason: str,
+    wanted: Sequence[str] = (),
+    count: int | None = None,
+    is_running: bool = True,
+) -> tuple[Command, ...]:
+    """Return the whole way through the queue: drain, requeue, steer, start now."""
+    drained = (drain(failed, reason),) if failed else ()
+    again = (requeue(job),) if is_running else ()
+    return (*drained, *again, steer(job, site, excluded=failed, wanted=wanted, count=count), start_now(job))
+
+
+def _nodes(names: Sequence[str]) -> str:
+    """Return a host list.
+
+    Raises
+    ------
+    InputError
+        A name is none of a node: it would say something else to Slurm.
+    """
+    odd = [name for name in names if not _NODE.fullmatch(name)]
+    if odd:
+        raise InputError(f"{odd[0][:40]!r} is no node name that Slurm would take", hint="see sinfo -N for the names")
+    return fold(names)
+
+
+def _job(job: str) -> str:
+    """Return a job id.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    if job != UNKNOWN_JOB and not _JOB.fullmatch(job):
+        raise InputError(f"{job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
+    return job
