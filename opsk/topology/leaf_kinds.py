@@ -16,7 +16,7 @@ from opsk.topology.graph import HcaLink, tiers
 from opsk.topology.hosts import COMPUTE, STORAGE, Host
 
 _FEW = 0.25
-"""A switch with less than this share of the usual leaf's HCAs may be a spine with a host."""
+"""A switch with no more than this share of the usual leaf's HCAs may be a spine with a host."""
 _SEVERAL_LEAVES = 3
 _MORE_CABLES = 1.5
 """A core has at least this many times the inter-switch cables of a leaf, or joins spines that share no leaf."""
@@ -38,12 +38,12 @@ def find_off_tier(by_leaf: Mapping[str, Collection[HcaLink]], neighbours: Mappin
     usual = statistics.median(
         sorted((len(entries) for entries in by_leaf.values()), reverse=True)[: len(by_leaf) // 2 + 1]
     )
-    full = {guid for guid, entries in by_leaf.items() if len(entries) >= _FEW * usual}
+    full = {guid for guid, entries in by_leaf.items() if len(entries) > _FEW * usual}
     few = by_leaf.keys() - full
     found = set()
     for guid, entries in by_leaf.items():
         counts = [len(by_leaf[other]) for other in neighbours[guid] if other in full]
-        if len(counts) >= _SEVERAL_LEAVES and len(entries) < _FEW * statistics.median(counts):
+        if len(counts) >= _SEVERAL_LEAVES and len(entries) <= _FEW * statistics.median(counts):
             found.add(guid)
     if few - found:
         found |= _cores(few - found, full - found, neighbours)

@@ -126,10 +126,10 @@ def _slow_links(
     cabling: Cabling, sort: LinkSort, cables: list[Cable], told: tuple[int, str], usual_count: int
 ) -> Fault:
     width, speed = cables[0].width, cables[0].speed
-    evidence = f"at {width}x{speed}, {usual_count} of {len(sort.cables)} {sort.word} run at {told[0]}x{told[1]}"
-    if sort.usual != told:
-        evidence = f"at {width}x{speed}, most HCA links run at {told[0]}x{told[1]}"
     nodes = _nodes(cabling, cables)
+    evidence = f"at {width}x{speed}, {usual_count} of {len(sort.cables)} {sort.word} run at {told[0]}x{told[1]}"
+    if sort.usual != told or 2 * usual_count < len(sort.cables):
+        evidence = f"at {width}x{speed}, most {'HCA ' if nodes else ''}links run at {told[0]}x{told[1]}"
     return Fault(
         kind=_kind(width, told),
         where="; ".join(_ends(cabling, cable) for cable in cables)

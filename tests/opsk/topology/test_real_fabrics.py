@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ from opsk.topology.graph import leaves as leaves_of
 from opsk.topology.graph import summary
 from opsk.topology.ibnetdiscover import read_ibnetdiscover
 from opsk.topology.rails import Rails, find_rails
+from opsk.topology.repair import repaired
 
 pytestmark = pytest.mark.shared
 
@@ -156,3 +158,37 @@ def test_every_other_file_of_the_kind_is_read_or_refused(shared: Path) -> None:
                 find_rails(read_fabric(path.read_text(), source=path.name))
             except InputError as error:
                 assert path.name in error.message  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", ["ndr_dgx_rail_40sw", "hdr_cs8500_gpu_192sw"])
+def test_a_swap_planted_in_a_real_fabric_is_the_only_new_finding(shared: Path, name: str) -> None:
+    """Every twentieth sound node, its first and last HCA: each is found, by node and devices, and put right again."""
+    fabric, rails = found_in(shared, f"{name}.ibnetdiscover")
+    before = {(fault.kind, fault.where) for fault in rails.faults}
+    swapped = {node for fault in rails.faults for node in fault.nodes if fault.kind == "swapped_hcas"}
+    sound = [node for node, ports in rails.attachments.items() if len(ports) == 4 and node not in swapped]
+    for node in sound[::20]:
+        ports = rails.attachments[node]
+        if ports[0].leaf == ports[-1].leaf:
+            continue
+        broken = exchanged(fabric, ports[0].guid, ports[-1].guid)
+        new = [fault for fault in find_rails(broken).faults if (fault.kind, fault.where) not in before]
+        expected_where = f"{node}: {ports[0].device} and {ports[-1].device}"
+        assert [(fault.kind, fault.where) for fault in new] == [("swapped_hcas", expected_where)]
+        repaired_fabric = repaired(broken, new[0])
+        assert repaired_fabric is not None
+        assert {(fault.kind, fault.where) for fault in find_rails(repaired_fabric).faults} == before
+
+
+def exchanged(fabric: Fabric, one: str, other: str) -> Fabric:
+    """Let two HCAs exchange the switch ports that they are cabled to."""
+    swap = {one: other, other: one}
+    return dataclasses.replace(
+        fabric,
+        cables=tuple(
+            dataclasses.replace(
+                cable, a_guid=swap.get(cable.a_guid, cable.a_guid), b_guid=swap.get(cable.b_guid, cable.b_guid)
+            )
+            for cable in fabric.cables
+        ),
+    )

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opsk.topology.assembly import adapter
 from opsk.topology.cabling import read_cabling
-from opsk.topology.fabric import Fabric, Fault
+from opsk.topology.fabric import Cable, Fabric, Fault, Switch
 from opsk.topology.ibnetdiscover import read_ibnetdiscover
+from opsk.topology.link_speed import link_bytes_per_s
 from opsk.topology.rails import find_rails
 from opsk.topology.repair import repaired
 from tests.fakes.faulty_fabrics import Site, Workshop
@@ -81,6 +83,42 @@ def test_swapped_hcas_change_places_and_nothing_else_moves() -> None:
     broken.swap(broken.node(5), 1, 4, 6)
     fabric = broken.fabric()
     assert set((repaired(fabric, find_rails(fabric).faults[0]) or fabric).cables) == sound
+
+
+@st.composite
+def any_fabrics(draw: st.DrawFn) -> Fabric:
+    """Return switches, adapters and cables without any order: whatever a damaged dump may come to."""
+    texts = ["n1 mlx5_0", "n1 mlx5_1", "n2 HCA-1", "n2 mlx5_1", "oss1 x", "login1 mlx5_0", "localhost mlx5_0", "n3", "",
+             "MT4129 ConnectX7   Mellanox Technologies", "Mellanox Technologies Aggregation Node"]  # fmt: skip
+    switches = {
+        f"a{index}": Switch(
+            guid=f"a{index}", description=draw(st.sampled_from(["", "leaf", "MF0;leaf2:X/U1"])), ports=40
+        )
+        for index in range(draw(st.integers(0, 6)))
+    }
+    hcas = {
+        f"b{index}": adapter(f"b{index}", draw(st.sampled_from(texts)), 0) for index in range(draw(st.integers(0, 12)))
+    }
+    ends = [(guid, port) for guid in (*switches, *hcas) for port in range(1, 9 if guid in switches else 3)]
+    order = draw(st.permutations(ends))[: draw(st.integers(0, 60))]
+    rates = st.sampled_from([(4, "NDR"), (4, "HDR"), (1, "NDR"), (0, "")])
+    cables = []
+    for one, other in zip(order[::2], order[1::2], strict=False):
+        (a_guid, a_port), (b_guid, b_port) = sorted((one, other))
+        width, speed = draw(rates)
+        cables.append(
+            Cable(a_guid=a_guid, a_port=a_port, b_guid=b_guid, b_port=b_port, width=width, speed=speed,
+                  bytes_per_s=link_bytes_per_s(width, speed))
+        )  # fmt: skip
+    return Fabric(switches=switches, hcas=hcas, cables=tuple(cables))
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=100)
+@given(any_fabrics())
+def test_no_fabric_whatever_stops_the_search_or_a_repair(fabric: Fabric) -> None:
+    for fault in find_rails(fabric).faults:
+        assert fault.where
+        find_rails(repaired(fabric, fault) or fabric)
 
 
 @pytest.mark.shared
