@@ -113,7 +113,7 @@ class _Reader:
             self._head = (_KIND_OF_WORD[match[1]][0], "", match[2])
         elif (match := _LINK.match(line)) and (self._head is not None or match["text"] is not None):
             if match["text"] is not None:
-                kind = SWITCH if ports_of[match["guid"]] > _ADAPTER_PORTS or _reads_like_switch(match) else ADAPTER
+                kind = SWITCH if ports_of[match["guid"]] > 1 or _reads_like_switch(match) else ADAPTER
                 self._head = (kind, "", match["text"].strip())
             self._link(match, number)
         elif line and not line.startswith("#"):
@@ -166,7 +166,7 @@ class _Reader:
         for link in self._links:
             far = self._names.find(link)
             if far is None:
-                switch = link.far_lid in high or link.far_port > _ADAPTER_PORTS or _SWITCH_TEXT.search(link.far_text)
+                switch = link.far_lid in high or _is_switch(link)
                 name = f"{(link.far_guid or '').lower():0>16}" if link.far_guid else f"lid{link.far_lid}"
                 if not link.far_guid and not link.far_lid:
                     name = f"{link.far_text} beyond {link.own} {link.port}"
@@ -180,8 +180,17 @@ class _Reader:
         return self._assembly.finish()
 
 
+def _is_switch(link: _Link) -> bool:
+    """Say whether a far end without lines of its own is a switch: what an adapter is cabled to nearly always is."""
+    adapter = link.own.startswith("H-")
+    return adapter or link.far_port > _ADAPTER_PORTS or bool(_SWITCH_TEXT.search(link.far_text))
+
+
 def _reads_like_switch(match: re.Match[str]) -> bool:
-    """Say whether one line of ``iblinkinfo -l``, which names no kinds, is a switch's by its port or description."""
+    """Say whether a line of ``iblinkinfo -l``, which names no kinds, is a switch's by its port or description.
+
+    All ports of a switch have one guid, each port of an adapter has its own: the other way to tell.
+    """
     return int(match["port"]) > _ADAPTER_PORTS or bool(_SWITCH_TEXT.search(match["text"]))
 
 
