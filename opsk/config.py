@@ -63,8 +63,6 @@ class StorageConfig(BaseModel):
         What all running jobs together read from storage and write to it, as much on each of their nodes.
     job_read_bytes_per_s, job_write_bytes_per_s
         What each running job reads and writes, on top of that.
-    servers
-        Host list of the storage servers, where names and cabling do not tell them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,7 +71,6 @@ class StorageConfig(BaseModel):
     write_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
     job_read_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
     job_write_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
-    servers: str = Field(default="", max_length=65536)
 
 
 class SiteConfig(BaseModel):

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from opsk.cli.document import echo_json
+from opsk.cli.interference_document import ask_interference, interference_options
+from opsk.cli.interference_picture import interference_picture
 from opsk.cli.launch_files import launch_file_options, write_launch_files
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
@@ -38,13 +40,15 @@ from opsk.slurm.command import CommandClient
               help="Axes as rank numbers run through them, fastest first.")  # fmt: skip
 @click.option("--distribution", type=click.Choice(DISTRIBUTIONS), default="block", show_default=True,
               help="Slurm's own distribution of tasks, to compare with.")  # fmt: skip
+@interference_options
 @launch_file_options
 @svg_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def place(
     plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
     node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
-    distribution: str, as_json: bool, svg: Path | None, svg_kind: str, **launch_files: Path | None,
+    distribution: str, running: bool, rates: Path | None, as_json: bool, svg: Path | None, svg_kind: str,
+    **launch_files: Path | None,
 ) -> int:  # fmt: skip
     """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
 
@@ -56,7 +60,9 @@ def place(
         plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node, routes=routes,
         node_files=node_file,
     )  # fmt: skip
-    asked = gather(request, CommandClient())
+    slurm = CommandClient()
+    asked = gather(request, slurm)
+    ways = routes_of(asked.fabric, asked.rails, asked.tables)
     placement = place_ranks(
         asked.model,
         asked.plan,
@@ -64,7 +70,7 @@ def place(
         asked.nodes,
         asked.gpus_per_node,
         hb_domains=asked.hb_domains,
-        routes=routes_of(asked.fabric, asked.rails, asked.tables),
+        routes=ways,
         step=asked.step,
         order=RankOrder(rank_order),
         distribution=distribution,
@@ -74,6 +80,8 @@ def place(
         node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
     )
     document = place_document(asked, placement)
+    if running or rates is not None:
+        document["interference"] = ask_interference(asked, placement, ways, slurm if running else None, rates)
     write_launch_files(document, **launch_files)
     if svg is not None:
         drawn = fabric_svg(asked.fabric, asked.rails, placement.busy, kind=svg_kind, said=_said(asked, placement))
@@ -82,6 +90,8 @@ def place(
         echo_json(document)
     elif svg != STDOUT:
         picture(asked_for(asked), document)
+        if "interference" in document:
+            interference_picture(document["interference"])
     return ExitStatus.ANSWER
 
 

@@ -30,10 +30,11 @@ class StorageRates:
     write_bytes_per_s: float
 
 
-def storage_servers(wires: Wires, named: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the hosts that serve storage: those that the site names, else those that look like it."""
-    hosts = named or [name for name, role in wires.rails.host_roles.items() if role == STORAGE]
-    return tuple(sorted(name for name in hosts if name in wires.elsewhere))
+def storage_servers(wires: Wires) -> tuple[str, ...]:
+    """Return the hosts that serve storage."""
+    return tuple(
+        sorted(name for name, role in wires.rails.host_roles.items() if role == STORAGE and name in wires.elsewhere)
+    )
 
 
 def measured_storage(wires: Wires, servers: Sequence[str], rates: MeasuredRates) -> StorageRates | None:
