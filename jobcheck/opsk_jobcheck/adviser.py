@@ -15,6 +15,7 @@ from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import resolve_gpu
 from opsk.hardware.spec import ClusterSpec
 from opsk.planner.routes import Routes
+from opsk.planner.step_model import as_cabled, step_model
 from opsk.topology.rails import Rails
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
@@ -143,7 +144,10 @@ class Adviser:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
         gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
         try:
-            placed = advise_placement(model, plan, self.rails, gpus_per_node=gpus_per_node, routes=self.routes)
+            step = step_model(model, plan, as_cabled(cluster, self.rails), self.efficiency)
+            placed = advise_placement(
+                model, plan, self.rails, gpus_per_node=gpus_per_node, routes=self.routes, step=step
+            )
             return replace(placed, fabric_from=self.fabric_from)
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)

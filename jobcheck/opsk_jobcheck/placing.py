@@ -5,6 +5,7 @@ from __future__ import annotations
 from opsk.errors import PlanInfeasibleError
 from opsk.planner.placement import place
 from opsk.planner.routes import Routes
+from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.topology.rails import Rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
@@ -12,7 +13,13 @@ from opsk_jobcheck.advice import PlacementAdvice
 
 
 def advise_placement(
-    model: ModelShape, plan: Plan, rails: Rails, *, gpus_per_node: int, routes: Routes | None = None
+    model: ModelShape,
+    plan: Plan,
+    rails: Rails,
+    *,
+    gpus_per_node: int,
+    routes: Routes | None = None,
+    step: StepModel = COMMUNICATION_ONLY,
 ) -> PlacementAdvice:
     """Return the placement on the most compact nodes of the fabric.
 
@@ -30,7 +37,16 @@ def advise_placement(
     chosen = compact_nodes(units, count)
     groups = sum(1 for members in units.values() if set(members) & set(chosen))
     return PlacementAdvice(
-        placement=place(model, plan, rails, chosen, gpus_per_node=min(gpus_per_node, plan.gpus), routes=routes),
+        placement=place(
+            model,
+            plan,
+            rails,
+            chosen,
+            gpus_per_node=min(gpus_per_node, plan.gpus),
+            routes=routes,
+            step=step,
+            searching=False,
+        ),
         leaf_groups=groups,
         slurm_flags=("--switches=1",) if groups == 1 and count > 1 and len(units) > 1 else (),
         rails=rails.rail_count,

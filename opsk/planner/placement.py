@@ -144,6 +144,7 @@ def place(
     node_gpus: int | None = None,
     affinity: Mapping[str, Mapping[int, str]] | None = None,
     with_links: bool = False,
+    searching: bool = True,
 ) -> Placement:
     """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
 
@@ -174,6 +175,8 @@ def place(
         Node to GPU index to HCA guid, where the node's own topology tells it.
     with_links
         Tell how busy each link is, for a picture.
+    searching
+        False to take the best of a few good orders, for an answer that cannot wait.
 
     Raises
     ------
@@ -197,7 +200,8 @@ def place(
         node_gpus=node_gpus,
         affinity=affinity,
     )
-    found = search(ready.job, ready.best, ready.spares or ready.best.order, ready.ways)
+    within = (ready.spares or ready.best.order) if searching else ()
+    found = search(ready.job, ready.best, within, ready.ways)
     placed = placement_of(ready, found, rails)
     return replace(placed, busy=link_shares(ready.job, found.arrangement)) if with_links else placed
 

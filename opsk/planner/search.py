@@ -62,11 +62,11 @@ def judged(job: Job, order: Sequence[int], seating: Seating) -> Arrangement:
 
 
 def search(job: Job, start: Arrangement, candidates: Sequence[int], ways: Sequence[Packing]) -> Found:
-    """Return the best arrangement of ``candidates``, ``start`` where nothing is better."""
+    """Return the best arrangement of ``candidates``, ``start`` where nothing is better, or where there are none."""
     least_s = max(float(job.step.step_s(least_axis_s(job, start.link_seconds(job)))), job.step.least_s)
     best = start
-    if _reaches(best, least_s):
-        return Found(arrangement=best, least_s=least_s, is_optimal=True)
+    if _reaches(best, least_s) or not candidates:
+        return Found(arrangement=best, least_s=least_s, is_optimal=_reaches(best, least_s))
     if len(candidates) <= MOST_NODES:
         for packing in ways:
             best = _best_of_all(job, best, candidates, packing)
