@@ -1,7 +1,8 @@
 """How long does a fabric of 10,000 nodes x 8 HCAs take to read? Budget: < 5 s, < 2 GB.
 
 ``python benchmarks/fabric_read.py [--nodes N]`` describes a fabric of three tiers, writes it as ibnetdiscover does,
-and times reading that text and finding its rails.
+and times reading that text and finding its rails: both together are what every command that needs a fabric waits for.
+The budget is held against the process's own CPU time, since the machine may have other work.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import sys
 import time
 
 from opsk.topology.design import rail_optimized_fabric
+from opsk.topology.dialects import read_fabric
 from opsk.topology.graph import summary
-from opsk.topology.ibnetdiscover import read_ibnetdiscover
 from opsk.topology.rails import find_rails
 from opsk.topology.render import as_ibnetdiscover
 
@@ -35,21 +36,24 @@ def main() -> int:
             nodes=nodes, hcas=HCAS, leaves=pods * UNITS_OF_A_POD * HCAS, spines=32, pods=pods, cores_per_spine=32
         )
     )
-    started = time.perf_counter()
-    fabric = read_ibnetdiscover(text, source="benchmark")
-    read_s = time.perf_counter() - started
-    started = time.perf_counter()
+    clock, cpu = time.perf_counter(), time.process_time()
+    fabric = read_fabric(text, source="benchmark")
+    read_s, read_cpu_s = time.perf_counter() - clock, time.process_time() - cpu
+    clock, cpu = time.perf_counter(), time.process_time()
     rails = find_rails(fabric)
-    rails_s = time.perf_counter() - started
-    numbers = summary(fabric)
+    rails_s, rails_cpu_s = time.perf_counter() - clock, time.process_time() - cpu
     rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    numbers = summary(fabric)
+    total_s, total_cpu_s = read_s + rails_s, read_cpu_s + rails_cpu_s
     print(f"dump        {len(text) / 1e6:.1f} MB, {numbers.hcas} HCAs, {numbers.isl_cables} cables between switches")
-    print(f"read        {read_s:.2f} s (budget {READ_BUDGET_S:g} s)")
+    print(f"read        {read_s:.2f} s, {read_cpu_s:.2f} s of CPU")
     print(
-        f"find rails  {rails_s:.2f} s: {len(rails.units)} units, {rails.rail_count} rails, {len(rails.faults)} faults"
+        f"find rails  {rails_s:.2f} s, {rails_cpu_s:.2f} s of CPU: {len(rails.units)} units, {rails.rail_count} rails"
     )
+    print(f"together    {total_s:.2f} s, {total_cpu_s:.2f} s of CPU (budget {READ_BUDGET_S:g} s)")
     print(f"memory      {rss_bytes / 1e6:.0f} MB (budget {RSS_BUDGET_BYTES / 1e6:.0f} MB)")
-    return 0 if read_s < READ_BUDGET_S and rss_bytes < RSS_BUDGET_BYTES else 1
+    print(f"faults      {len(rails.faults) + len(fabric.faults)}")
+    return 0 if total_cpu_s < READ_BUDGET_S and rss_bytes < RSS_BUDGET_BYTES else 1
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ class _Reader:
         self._assembly = assembly
         self._links: list[_Link] = []
         self._names = _Names()
+        self._adapters: dict[tuple[str, int], str] = {}
         self._below: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self._head: tuple[str, str, str] | None = None
 
@@ -126,6 +127,9 @@ class _Reader:
         if not token:
             prefix = {SWITCH: "S", ROUTER: "R"}.get(kind, "H")
             token = f"{prefix}-{(match['guid'] or f'lid{lid}').lower():0>16}"
+            if kind == ADAPTER and match["guid"]:
+                # Ports of one adapter: guids as far apart as their numbers. A block names all of them, -l does not.
+                token = self._adapters.setdefault((description, int(match["guid"], 16) - port), token)
             self._assembly.node(kind, token, description, 0, lid, number)
             self._head = (kind, token, description)
         self._names.know(token, guid=match["guid"] or token[2:], lid=lid, text=description)

@@ -108,6 +108,14 @@ def test_ports_of_one_adapter_are_one_adapter() -> None:
     assert got.port_lids == {("00000000000000b1", 1): 4, ("00000000000000b1", 2): 5}
 
 
+def test_ports_of_one_adapter_are_told_by_their_guids_where_each_line_stands_alone() -> None:
+    second = LINE.format("b2", "n1 HCA-1", 5, 2, '0x00000000000000a1      2    9[  ] "leaf1" ( )')
+    got = read(LINES + second)
+    assert len(got.hcas) == 1
+    assert len(got.cables) == 3
+    assert len(read(LINES + second.replace("b2", "f2")).hcas) == 2
+
+
 def test_a_subnet_without_lids_is_told_by_port_guids_and_by_names() -> None:
     for text in (LINES, BLOCKS):
         none = text.replace("      4    1[", "      0    1[").replace("      3    7[", "      0    7[")
