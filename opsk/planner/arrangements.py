@@ -10,7 +10,7 @@ from itertools import islice, permutations, product
 import numpy as np
 
 from opsk.planner.flows import Seating
-from opsk.planner.judging import Job
+from opsk.planner.judging import Job, messages_of
 from opsk.planner.seating import domain_runs, on_rails, packed_slots, seating_of
 from opsk.planner.seats import Index
 
@@ -18,8 +18,8 @@ MOST_NODES = 8
 """Candidates of which all orders are tried."""
 MOST_LOCAL_NODES, MOST_LOCAL_GPUS = 3, 4
 """Nodes, and GPUs of each, of which all orders of local ranks are tried too."""
-_RANKS_AT_ONCE = 1 << 17
-"""Ranks of one batch of seatings: bounds memory to some tens of MiB."""
+_MESSAGES_AT_ONCE = 1 << 19
+"""Messages of one batch of seatings: bounds memory to some hundred MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +93,9 @@ def all_orders(job: Job, candidates: Sequence[int], packing: Packing) -> Iterato
     classes = node_classes(job)[list(candidates)]
     orders = _distinct(classes.tolist(), packing.nodes)
     few = len(candidates) <= MOST_LOCAL_NODES and job.usable_gpus <= MOST_LOCAL_GPUS
-    ranks = int(job.grid.ranks.size)
     local = _local_orders(job) if few else None
     rows_of_order = 1 if local is None else len(local) ** packing.nodes
-    at_once = max(_RANKS_AT_ONCE // ranks // rows_of_order, 1)
+    at_once = max(_MESSAGES_AT_ONCE // messages_of(job) // rows_of_order, 1)
     where = np.asarray(candidates, dtype=np.int64)
     while chunk := list(islice(orders, at_once)):
         yield _batch(job, where[np.array(chunk, dtype=np.int64)], packing, local)

@@ -60,6 +60,16 @@ class Verdicts:
         return Verdicts(**{name: getattr(self, name)[at] for name in self.__dataclass_fields__})
 
 
+def messages_of(job: Job) -> int:
+    """Return about how many messages one seating has: what judging it takes in time and memory goes with that."""
+    tokens = job.grid.ep - 1 if job.sent.ep.any() else 0
+    return int(job.grid.ranks.size) * (_MESSAGES_A_RANK + tokens)
+
+
+_MESSAGES_A_RANK = 4
+"""Of a rank without experts: rings of two axes, and a stage before and after."""
+
+
 def judge(job: Job, seating: Seating) -> Verdicts:
     """Return the verdict on every row of ``seating``."""
     return judge_with_links(job, seating)[0]

@@ -154,11 +154,15 @@ def _good_orders(
     *,
     needed: int,
 ) -> list[tuple[str, ...]]:
-    """Return orders with units in a row: outermost groups of the plan within units, and not."""
-    block = plan.gpus // rank_grid(plan, order).outermost()
+    """Return orders with units in a row, and with each kind of group that spans nodes kept within units.
+
+    These are the outermost groups of the plan (stages, or replicas), expert-parallel and context-parallel groups.
+    """
+    sizes = (plan.gpus // rank_grid(plan, order).outermost(), plan.tp * plan.ep, plan.tp * plan.cp)
+    blocks = dict.fromkeys(size // gpus_per_node for size in sizes if size % gpus_per_node == 0)
     found: list[tuple[str, ...]] = []
-    for block_nodes in (block // gpus_per_node if block % gpus_per_node == 0 else 1, 1):
-        row = node_order(rails, nodes, needed=needed, block_nodes=block_nodes, domain_of=domain_of)
+    for block_nodes in (*blocks, 1):
+        row = node_order(rails, nodes, needed=needed, block_nodes=max(block_nodes, 1), domain_of=domain_of)
         if row not in found:
             found.append(row)
     return found

@@ -15,15 +15,25 @@ import numpy as np
 
 from opsk.planner.arrangements import MOST_NODES, Batch, Packing, all_orders, node_classes, slots_of
 from opsk.planner.flows import Seating
-from opsk.planner.judging import SAME, Job, Verdicts, best_row, is_better, judge, judge_with_links, least_axis_s
+from opsk.planner.judging import (
+    SAME,
+    Job,
+    Verdicts,
+    best_row,
+    is_better,
+    judge,
+    judge_with_links,
+    least_axis_s,
+    messages_of,
+)
 from opsk.planner.loads import LinkSeconds
 from opsk.planner.seating import on_rails, seating_of
 from opsk.planner.seats import Index
 
 _MOST_IMPROVED_NODES = 64
-_RANKS_JUDGED = 3_000_000
-"""Ranks, times seatings, that improving an order may judge: about two seconds."""
-_RANKS_AT_ONCE = 1 << 16
+_MESSAGES_JUDGED = 12_000_000
+"""Messages of all seatings that improving an order may judge: about two seconds."""
+_MESSAGES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +110,11 @@ def _better_of(job: Job, best: Arrangement, batch: Batch) -> Arrangement:
 def _improved(job: Job, best: Arrangement, candidates: Sequence[int], packing: Packing, least_s: float) -> Arrangement:
     """Exchange nodes, with each other and with unused ones, while that shortens the step."""
     classes = node_classes(job)
-    ranks = int(job.grid.ranks.size)
-    left = _RANKS_JUDGED // ranks
+    messages = messages_of(job)
+    left = _MESSAGES_JUDGED // messages
     while left > 0 and not _reaches(best, least_s):
         before = best
-        for orders in _chunks(_exchanges(best.order, candidates, classes), max(_RANKS_AT_ONCE // ranks, 1)):
+        for orders in _chunks(_exchanges(best.order, candidates, classes), max(_MESSAGES_AT_ONCE // messages, 1)):
             left -= len(orders)
             best = _better_of(job, best, _seated(job, orders, packing))
             if left <= 0:
