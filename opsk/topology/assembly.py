@@ -21,6 +21,9 @@ MAX_UNICAST_LID = 0xBFFF
 _FACTORY = re.compile(
     r"MT\d{3,6}\b|ConnectX|\(none\)|Voltaire|.*\b(?:Mellanox|NVIDIA) Technologies|.*\bInfiniHost\b", re.IGNORECASE
 )
+_FACTORY_STARTS = (" ", "mt", "connectx", "(none)", "voltaire")
+_FACTORY_WORDS = ("technologies", "infinihost")
+"""What a factory's text begins with or holds: a quick look that spares most descriptions the expression above."""
 _LONE_DEVICE = re.compile(r"HCA-\d+|(?:mlx|mthca|qib|hfi|ipath)\d*_\d+|ibp\d+s\d+\w*")
 _SHARP = "Aggregation Node"
 
@@ -306,7 +309,9 @@ def adapter(guid: str, description: str, line: int) -> Hca:
     if _SHARP in description:
         return Hca(guid=guid, description=description, node=None, device=None, sharp=True, line=line)
     words = description.split()
-    if not words or _FACTORY.match(" ".join(words)):
+    lower = description.lower()
+    suspect = lower.startswith(_FACTORY_STARTS) or any(word in lower for word in _FACTORY_WORDS)
+    if not words or (suspect and _FACTORY.match(" ".join(words))):
         return Hca(guid=guid, description=description, node=None, device=None, line=line)
     if len(words) == 1:
         if _LONE_DEVICE.fullmatch(words[0]):

@@ -182,11 +182,13 @@ class _Reader:
     def _header(self, number: int, line: str, match: re.Match[str]) -> None:
         word, ports, written, rest = match.groups()
         self._guid_line = ""
-        if not _ID.fullmatch(written):
-            self._assembly.damaged(number, line, "node without a guid")
-            self._current = None
-            return
-        token = _token(written)
+        token = self._tokens.get(written)
+        if token is None:
+            if not _ID.fullmatch(written):
+                self._assembly.damaged(number, line, "node without a guid")
+                self._current = None
+                return
+            token = _token(written)
         text = _HEADER_TEXT.match(rest)
         description, tail = (text[1], text[2]) if text else ("", "")
         if text is None:
