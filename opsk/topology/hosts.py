@@ -142,11 +142,14 @@ def _ordered_ports(fabric: Fabric, links: list[HcaLink], places: dict[str, _Plac
                 bytes_per_s=link.cable.bytes_per_s,
             )
         )
-    return tuple(sorted(ports, key=lambda port: (port.slot, _device_key(port.device, places), port.guid)))
+    return tuple(sorted(ports, key=lambda port: (port.slot, _device_key(port, places), port.guid)))
 
 
-def _device_key(device: str, places: Mapping[str, _Place]) -> tuple[tuple[int, int, str], ...]:
-    return places[device][1] if device in places else natural(device)
+def _device_key(port: HostPort, places: Mapping[str, _Place]) -> tuple[tuple[int, int, str], ...]:
+    """Return the natural order of a device name; a guid in its place is no name, and orders as a number."""
+    if port.device == port.guid:
+        return ()
+    return places[port.device][1] if port.device in places else natural(port.device)
 
 
 def _roles(hosts: Mapping[str, tuple[HostPort, ...]], compute_nodes: Collection[str] | None) -> dict[str, str]:

@@ -31,6 +31,17 @@ def test_the_tree_and_the_table_give_nodes_rails_and_a_unit() -> None:
     assert [fault.kind for fault in fabric.faults] == ["rates_not_told"]
 
 
+def test_ports_without_a_device_name_are_in_the_order_of_their_guids() -> None:
+    # 0x33 < 0x3a, though "3a" comes before "33" when digits are read as decimal numbers.
+    tree = "".join(f"SwitchName=s{port} Nodes=0x1{port:x},0x2{port:x},0x3{port:x}\n" for port in range(3, 11))
+    names = read_guid_names("".join(f"vm{h}: 0x{h}{p:x}\n" for h in (1, 2, 3) for p in range(3, 11)), source="table")
+    assert names is not None
+    rails = find_rails(with_names(read_fabric(tree, source="tree"), names))
+    for ports in rails.attachments.values():
+        assert [port.rail for port in ports] == list(range(8))
+        assert [port.guid for port in ports] == sorted(port.guid for port in ports)
+
+
 def test_leaves_of_many_guids_have_as_many_ports() -> None:
     got = read_fabric("SwitchName=sw1 Nodes=" + ",".join(f"0x{guid:x}" for guid in range(1, 400)), source="tree")
     assert len(got.cables) == 399
