@@ -67,9 +67,7 @@ def test_names_of_the_dump_itself_are_kept() -> None:
     assert [hca.node for hca in hcas.values()] == ["n0", "vm-1"]
 
 
-@pytest.mark.parametrize(
-    "line", ["vm-1 0x1", "vm-1,0x1", "vm-1\t0x0001", "vm-1: 0x1,0x2", "vm.example.net : 0X1".lower()]
-)
+@pytest.mark.parametrize("line", ["vm-1 0x1", "vm-1,0x1", "vm-1\t0x0001", "vm-1: 0x1,0x2", "vm.a.net : 0x1"])
 def test_tables_come_with_any_separator(line: str) -> None:
     names = read_guid_names(line + "\n", source="table")
     assert names is not None
