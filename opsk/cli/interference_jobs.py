@@ -146,10 +146,10 @@ class _Laid:
         """Return what had to be assumed of the jobs."""
         found = []
         if self._unknown:
-            why = f"{_some(self._unknown)} carry no plan of their size, and their HCAs were not measured"
+            why = f"no plan of the size of {_some(self._unknown)} is recorded, and their HCAs were not measured"
             found.append(Assumption(field="traffic", value="none", why=why))
         for guess, labels in self._guessed.items():
-            found.append(Assumption(field="running", value=guess, why=f"the records of {_some(labels)} do not tell it"))
+            found.append(Assumption(field="running", value=guess, why=f"not in the record of {_some(labels)}"))
         if self.known_as[LoadKind.PLAN.value]:
             why = "ranks of running jobs are taken to sit as srun puts them by default"
             found.append(Assumption(field="running", value="block distribution", why=why))
@@ -190,5 +190,7 @@ def _storage(
 
 def _some(labels: Sequence[str]) -> str:
     """Return a few jobs by label, and how many there are."""
+    if len(labels) == 1:
+        return f"job {labels[0]}"
     shown = ", ".join(labels[:_SHOWN])
     return f"{len(labels)} jobs ({shown}{', ...' if len(labels) > _SHOWN else ''})"

@@ -14,6 +14,7 @@ from opsk.costmodel.efficiency import Efficiency
 from opsk.errors import OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.planner.interference.load import JobShape, job_shape
+from opsk.planner.ranks import RankOrder, rank_grid
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, step_model
 from opsk.units import TERA
 from opsk.workload.advice_record import AdviceRecord
@@ -67,10 +68,13 @@ def recorded_job(
             tp=tp, pp=pp, cp=cp, ep=record.ep or 1, dp=dp, sequence_parallel=tp > 1,
             global_batch=dp * _micro_batches(record, gpus, dp, pp, guessed),
         )  # fmt: skip
+        rank_grid(plan, RankOrder.TP_CP_EP_DP_PP)  # refuses groups that do not divide
         step = step_model(model, plan, cluster, efficiency) if cluster is not None else COMMUNICATION_ONLY
         shape = job_shape(model, plan, gpus_per_node, step=_as_recorded(step, record), node_gpus=node_gpus)
     except OpskError:
         return None
+    if plan.ep > 1:
+        guessed.append("its experts: their all-to-all traffic is left out")
     if cluster is None:
         guessed.append("how much communication its computation hides")
     return Recorded(shape=shape, guessed=tuple(guessed))
@@ -98,7 +102,7 @@ def _micro_batches(record: AdviceRecord, gpus: int, dp: int, pp: int, guessed: l
     """Return the sequences of a step for each replica."""
     if record.tokens_per_s_per_gpu and record.step_s:
         sequences = record.tokens_per_s_per_gpu * gpus * record.step_s / _SEQ
-        return int(min(max(round(sequences / dp), 1), _MOST_MICRO_BATCHES))
+        return round(min(max(sequences / dp, 1.0), _MOST_MICRO_BATCHES))
     guessed.append("its batch: four micro-batches a stage")
     return _MICRO_BATCHES * pp
 
