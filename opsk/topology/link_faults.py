@@ -103,27 +103,52 @@ def _slow(cabling: Cabling, sorts: Iterable[LinkSort]) -> Iterator[Fault]:
         expected = usual if usual < best and len(as_usual) > _ONE_BY_ONE else best
         slow = [cable for cable in sort.cables if cable.bytes_per_s < expected]
         told = sort.usual if expected == usual else sort.best
-        for cables in _by_node(cabling, slow):
-            yield _slow_links(cabling, sort, cables, told, len(as_usual))
+        for word, cables in _by_cause(cabling, slow):
+            yield _slow_links(cabling, sort, word, cables, told, len(as_usual))
 
 
-def _by_node(cabling: Cabling, slow: Iterable[Cable]) -> list[list[Cable]]:
-    """Return slow links one by one, but all HCA links of one host together where every one of them is slow."""
-    hosts: defaultdict[tuple[str, int, str], list[Cable]] = defaultdict(list)
-    for cable in slow:
-        hca = cabling.fabric.hcas.get(cable.a_guid) or cabling.fabric.hcas.get(cable.b_guid)
-        hosts[(hca.node or "") if hca else "", cable.width, cable.speed].append(cable)
-    groups: list[list[Cable]] = []
-    for (node, _, _), cables in hosts.items():
-        if node in cabling.hosts and 1 < len(cables) == len(cabling.hosts[node].ports):
-            groups.append(cables)
-        else:
-            groups += [[cable] for cable in cables]
-    return groups
+def _by_cause(cabling: Cabling, slow: Iterable[Cable]) -> list[tuple[str, list[Cable]]]:
+    """Return slow links one by one; those of a host or switch together where every one of its links is slow.
+
+    The word with them says which host or switch; it is empty for a link on its own.
+    """
+    owners: defaultdict[tuple[str, tuple[int, str]], list[Cable]] = defaultdict(list)
+    left = dict.fromkeys(slow)
+    for cable in left:
+        for owner in _owners(cabling, cable):
+            owners[owner, (cable.width, cable.speed)].append(cable)
+    groups: list[tuple[str, list[Cable]]] = []
+    for (owner, _), cables in owners.items():
+        total, word = _links_of(cabling, owner, cables)
+        if 1 < total == len(cables) and all(cable in left for cable in cables):
+            groups.append((word, cables))
+            for cable in cables:
+                del left[cable]
+    return groups + [("", [cable]) for cable in left]
+
+
+def _owners(cabling: Cabling, cable: Cable) -> list[str]:
+    """Return whose links may all be slow for one cause: the host and the leaf, or the lower switch of an uplink."""
+    fabric = cabling.fabric
+    if cable.a_guid in fabric.switches and cable.b_guid in fabric.switches:
+        return [min(cable.a_guid, cable.b_guid, key=lambda guid: cabling.tier.get(guid, -1))]
+    hca = fabric.hcas.get(cable.a_guid) or fabric.hcas[cable.b_guid]
+    leaf = cable.a_guid if cable.a_guid in fabric.switches else cable.b_guid
+    return [leaf] if hca.node is None else [hca.node, leaf]
+
+
+def _links_of(cabling: Cabling, owner: str, cables: list[Cable]) -> tuple[int, str]:
+    """Return how many links of this sort a host or switch has, and how a finding names it."""
+    if owner in cabling.hosts:
+        devices = ", ".join(port.device for port in cabling.hosts[owner].ports)
+        return len(cabling.hosts[owner].ports), f"{owner}: {devices}"
+    if cables[0].a_guid in cabling.fabric.switches and cables[0].b_guid in cabling.fabric.switches:
+        return cabling.uplinks(owner).total(), f"{cabling.name(owner)}: all uplinks"
+    return len(cabling.by_leaf.get(owner, ())), f"{cabling.name(owner)}: all HCA links"
 
 
 def _slow_links(
-    cabling: Cabling, sort: LinkSort, cables: list[Cable], told: tuple[int, str], usual_count: int
+    cabling: Cabling, sort: LinkSort, word: str, cables: list[Cable], told: tuple[int, str], usual_count: int
 ) -> Fault:
     width, speed = cables[0].width, cables[0].speed
     nodes = _nodes(cabling, cables)
@@ -132,9 +157,7 @@ def _slow_links(
         evidence = f"at {width}x{speed}, most {'HCA ' if nodes else ''}links run at {told[0]}x{told[1]}"
     return Fault(
         kind=_kind(width, told),
-        where="; ".join(_ends(cabling, cable) for cable in cables)
-        if len(cables) <= _ONE_BY_ONE
-        else f"{nodes[0]}: all {len(cables)} HCAs",
+        where=word or _ends(cabling, cables[0]),
         evidence=f"runs {evidence}" if len(cables) == 1 else f"all {len(cables)} run {evidence}",
         cost=f"{cables[0].bytes_per_s / link_bytes_per_s(*told):.0%} of the usual bandwidth",
         nodes=nodes,

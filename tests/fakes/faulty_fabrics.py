@@ -348,7 +348,7 @@ class Workshop:
     def name_devices(self, node: str, names: Mapping[str, str]) -> None:
         """Give some HCAs of a node other names, by the old ones."""
         for guid, hca in list(self.hcas.items()):
-            if hca.node == node and hca.device in names:
+            if hca.node == node and hca.device is not None and hca.device in names:
                 self.hcas[guid] = _hca(guid, node, names[hca.device])
 
 

@@ -300,3 +300,30 @@ def test_devices_that_moved_up_behind_a_missing_one_are_not_misplaced(lost: int)
 def test_a_site_named_like_storage_still_has_compute_nodes() -> None:
     rails = find_rails(Workshop(Site(nodes=24, unit_nodes=12, host=lambda index: f"exa-{index}")).fabric())
     assert set(rails.host_roles.values()) == {"compute"}
+
+
+def test_links_that_are_slow_for_one_cause_are_one_finding() -> None:
+    """A node with older adapters, and a leaf with all its uplinks slow: not one finding for each of their links."""
+    found = Workshop(SMALL)
+    node, leaf = found.node(5), found.leaf(1, 2)
+    for position in range(8):
+        found.relink(found.cable_of(found.hca(node, position)), speed="HDR")
+    for spine in range(SMALL.spines):
+        for cable in found.between(leaf, found.spine(spine)):
+            found.relink(cable, speed="HDR")
+    faults = [fault for fault in findings(found) if fault.kind == "slow_link"]
+    assert {fault.where: len(fault.cables) for fault in faults} == {
+        f"{node}: {', '.join(DGX_DEVICES)}": 8,
+        f"{found.name(leaf)} ({leaf}): all uplinks": 12,
+    }
+
+
+@pytest.mark.parametrize("name", ["two HCAs swapped", "an HCA less", "a leaf less", "an HCA in another unit"])
+def test_hosts_that_share_no_pattern_of_names_are_compared_all_the_same(name: str) -> None:
+    """Every host its own word, so that each is a family of its own."""
+    words = [f"{one}{other}x" for one in "bcdfghjk" for other in "aeiou"]
+    found = Workshop(Site(nodes=36, unit_nodes=12, spines=4, cables_per_pair=3, host=lambda index: words[index]))
+    planted = list(PLANTS[name](found))
+    faults = findings(found)
+    assert [fault for fault in planted if not fault.found_in(faults)] == []
+    assert {fault.kind for fault in faults} - {fault.kind for fault in planted} <= NEIGHBOURING
