@@ -23,6 +23,7 @@ CORE_COMMANDS = {
     "lab": "opsk.cli.lab:lab",
     "place": "opsk.cli.place:place",
     "predict": "opsk.cli.predict:predict",
+    "remap": "opsk.cli.remap:remap",
     "validate": "opsk.cli.validate:validate",
 }
 """Command word to ``module:object`` of the commands that the core itself brings."""

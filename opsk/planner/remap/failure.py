@@ -31,6 +31,8 @@ class Failure:
         Nodes that should get no job until they are repaired; a leaf's nodes are not, they are sound themselves.
     links
         The two ends of links that are gone, as people call them.
+    remarks
+        What else to know: why something is no loss, what was taken to be so.
     """
 
     said: tuple[str, ...]
@@ -40,6 +42,7 @@ class Failure:
     domains: frozenset[str] = frozenset()
     drain: frozenset[str] = frozenset()
     links: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from opsk.planner.judging import Verdicts, is_better
 from opsk.planner.remap.failure import Wreck
 from opsk.planner.remap.other_nodes import distance, is_shared, taken_over
-from opsk.planner.remap.proposal import Proposal, judged_seats, no_kill, stays_impossible, whole_rows
+from opsk.planner.remap.proposal import Proposal, as_good_as_today, judged_seats, no_kill, stays_impossible, whole_rows
 from opsk.planner.remap.situation import Mask, Situation
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Kind, Refusal, Way
@@ -80,6 +80,8 @@ def _best(situation: Situation, wreck: Wreck, domain: int, among: Mask, way: Way
         verdict = judged_seats(situation, wreck, node, gpu)
         if best is None or is_better(verdict, best[0], situation.job.step):
             best = verdict, (node, gpu), room
+        if as_good_as_today(situation, best[0]):
+            break
     if best is None or not np.isfinite(best[0].step_s[0]):
         return None
     verdict, (node, gpu), room = best

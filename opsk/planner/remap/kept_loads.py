@@ -36,6 +36,10 @@ _GONE = 1e-5
 """A link that keeps less than this part of its load carries nothing: large jobs' loads are known to six digits."""
 
 
+_MOST_PAIRS = 4096
+"""Pairs of leaves whose paths are looked up beforehand: two seconds at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """Bytes of one step between HB domains: all, those off their rail, and those off their leaf."""
@@ -79,7 +83,9 @@ def keep(job: Job, seating: Seating) -> KeptLoads:
     count = job.routes.rates.size
     if not flows:
         return KeptLoads(seating=seating, flows={}, switches={}, ports={}, shares={}, is_cut=False)
-    loads = link_seconds(flows, 1, job.ports, job.routes)
+    # One seating of a large job would be laid on all cables at once, which leaves no paths behind for later questions.
+    rows = 2 if _leaf_pairs(flows, job.ports) <= _MOST_PAIRS else 1
+    loads = link_seconds(flows, rows, job.ports, job.routes)
     return KeptLoads(
         seating=seating,
         flows=flows,
@@ -88,6 +94,13 @@ def keep(job: Job, seating: Seating) -> KeptLoads:
         shares={kind: _share(flow, job.ports) for kind, flow in flows.items()},
         is_cut=any(bool(cut.any()) for cut in loads.cut.values()),
     )
+
+
+def _leaf_pairs(flows: Mapping[str, Flows], ports: Ports) -> int:
+    """Return between how many pairs of leaves messages run."""
+    count = len(ports.leaves)
+    pairs = [np.unique(ports.leaf[flow.source] * count + ports.leaf[flow.target]) for flow in flows.values()]
+    return int(np.unique(np.concatenate(pairs)).size)
 
 
 def only(sent: StepBytes, kind: str) -> StepBytes:

@@ -25,18 +25,21 @@ def model_of(situation: Situation, plan: Plan) -> StepModel:
 
 
 def does_not_fit(situation: Situation, plan: Plan) -> str | None:
-    """Return why a plan would run out of memory; ``None`` where it fits, may fit, or nobody knows."""
+    """Return why a plan would run out of memory; ``None`` where it fits, may fit, or nobody knows.
+
+    A job that runs although the cost model has no room for it shows that the model does not know it: then nothing is
+    refused for memory.
+    """
     if situation.cluster is None:
         return None
-    memory = predict(situation.model, PlanTable.of([plan]), situation.cluster, situation.efficiency).memory
-    chance = float(np.broadcast_to(memory.fit_probability, 1)[0])
-    if verdict_of(chance) is not Verdict.OOM:
+    table = PlanTable.of([situation.plan, plan])
+    memory = predict(situation.model, table, situation.cluster, situation.efficiency).memory
+    today, then = np.broadcast_to(memory.fit_probability, 2).tolist()
+    if verdict_of(then) is not Verdict.OOM or verdict_of(today) is Verdict.OOM:
         return None
-    needed = float(np.broadcast_to(memory.needed_bytes.expected, 1)[0])
-    return (
-        f"it would run out of memory: {needed / 1e9:.3g} GB of "
-        f"{float(np.broadcast_to(memory.capacity_bytes, 1)[0]) / 1e9:.3g} GB a GPU"
-    )
+    needed = float(np.broadcast_to(memory.needed_bytes.expected, 2)[1])
+    capacity = float(np.broadcast_to(memory.capacity_bytes, 2)[1])
+    return f"it would run out of memory: {needed / 1e9:.3g} GB of {capacity / 1e9:.3g} GB a GPU"
 
 
 def fastest(situation: Situation, plans: Sequence[Plan]) -> tuple[Plan, float] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from opsk.planner.judging import Verdicts, judge
+from opsk.planner.judging import SAME, Verdicts, is_better, judge
 from opsk.planner.remap.failure import Wreck
 from opsk.planner.remap.kept_loads import changed
 from opsk.planner.remap.situation import Mask, Situation
@@ -51,6 +51,21 @@ def judged_seats(situation: Situation, wreck: Wreck, node: Index, gpu: Index, *,
         seating = replace(seating, port=np.where(port >= 0, port, seating.port[0])[None, :])
     found = changed(job, situation.kept, seating)
     return judge(job, seating) if found is None else found
+
+
+def as_good_as_today(situation: Situation, verdict: Verdicts) -> bool:
+    """Return whether a step is no longer than today's: then nothing farther away needs a look."""
+    return bool(verdict.step_s[0] <= situation.verdict.step_s[0] * (1.0 + SAME))
+
+
+def is_preferred(situation: Situation, verdict: Verdicts, moved: int, best: Verdicts | None, best_moved: int) -> bool:
+    """Return whether seats are better than the best so far: by the step, then by how few ranks move, then as placed."""
+    if best is None:
+        return True
+    ours, its = float(verdict.step_s[0]), float(best.step_s[0])
+    if ours != its and not abs(ours - its) <= SAME * min(ours, its):
+        return ours < its
+    return moved < best_moved or (moved == best_moved and is_better(verdict, best, situation.job.step))
 
 
 def seats_today(situation: Situation) -> tuple[Index, Index]:

@@ -17,8 +17,8 @@ from opsk.planner.remap.shrink_dp import shrink_dp
 from opsk.planner.remap.situation import Situation
 from opsk.planner.remap.spare_node import spare_node
 from opsk.planner.remap.terms import Terms, downtime, losses, total
-from opsk.planner.remap.values import Answer, Damage, HitRank, Kind, Option, Predicted, Refusal
-from opsk.planner.remap.wait import degraded, wait
+from opsk.planner.remap.values import Answer, Damage, HitRank, Kind, Option, Predicted, Refusal, Way
+from opsk.planner.remap.wait import wait
 from opsk.planner.remap.written import written
 from opsk.planner.seating import local_ranks
 from opsk.workload.plan import Plan
@@ -38,9 +38,8 @@ def remap(situation: Situation, failure: Failure, terms: Terms) -> Answer:
     """Return what the failure hits, and every option, best first; ``situation`` is prepared before anything fails."""
     broken = wreck(situation, failure)
     today = predicted(situation, situation.plan, situation.verdict, float(situation.verdict.step_s[0]))
-    hit = damage(situation, broken)
     if not victims(situation, broken).size:
-        return Answer(damage=hit, today=today, nothing_to_do=_why_nothing(situation, broken))
+        return Answer(damage=damage(situation, broken), today=today, nothing_to_do=_why_nothing(situation, broken))
     options: list[Option] = []
     refused: list[Refusal] = []
     for make in _MAKERS.values():
@@ -49,6 +48,8 @@ def remap(situation: Situation, failure: Failure, terms: Terms) -> Answer:
                 refused.append(found)
             else:
                 options.append(_option(situation, broken, terms, found))
+    going_on = [option.predicted for option in options if option.kind is Kind.WAIT and option.way is Way.RELAUNCH]
+    hit = damage(situation, broken, going_on[0] if going_on else None)
     order = {kind: number for number, kind in enumerate(_MAKERS)}
     options.sort(key=lambda option: (round(option.lost_s), option.moved, order[option.kind]))
     return Answer(
@@ -89,8 +90,8 @@ def _option(situation: Situation, broken: Wreck, terms: Terms, proposal: Proposa
     return written(situation, broken, terms, proposal, then, down=down, down_s=total(down), lost=lost)
 
 
-def damage(situation: Situation, broken: Wreck) -> Damage:
-    """Return what of the job is hit, and what still works."""
+def damage(situation: Situation, broken: Wreck, degraded: Predicted | None = None) -> Damage:
+    """Return what of the job is hit, and what still works; ``degraded`` is how it runs on what is left."""
     seating, ports = situation.seating, situation.job.ports
     dead, fallen = broken.hit(situation), broken.fallen_back(situation)
     local = local_ranks(seating.node[0])
@@ -110,14 +111,13 @@ def damage(situation: Situation, broken: Wreck) -> Damage:
                 fallback_device=after.device if after and not is_dead and after is not before else None,
             )
         )
-    verdict = degraded(situation, broken) if fallen.size and not dead.size else None
     return Damage(
         failed=broken.failure.said,
         ranks=tuple(ranks),
         nodes=tuple(dict.fromkeys(rank.node for rank in ranks)),
         links=broken.failure.links,
         works=tuple(_works(situation, broken, len(dead), len(fallen))),
-        degraded=predicted(situation, situation.plan, verdict, float(verdict.step_s[0])) if verdict else None,
+        degraded=degraded,
     )
 
 
@@ -126,15 +126,19 @@ def _works(situation: Situation, broken: Wreck, dead: int, fallen: int) -> Itera
     ranks = situation.plan.gpus
     yield f"{ranks - dead} of {ranks} GPUs of the job"
     if fallen:
-        yield f"all GPUs of {fallen} ranks that lost their HCA: they fall back to another one of their node"
+        who = f"{fallen} ranks" if fallen > 1 else "1 rank"
+        yield f"the GPUs of {who} whose HCA is gone: another one of the node serves them"
     spare = situation.held & ~situation.used & ~broken.dead.any(axis=1)
     if spare.any():
-        yield f"{int(spare.sum())} spare nodes that the job holds"
+        count = int(spare.sum())
+        yield f"{count} spare {'nodes' if count > 1 else 'node'} of the job"
 
 
 def _why_nothing(situation: Situation, broken: Wreck) -> str:
     """Say why a failure does not concern the job."""
     said = ", ".join(broken.failure.said)
+    if broken.failure.remarks:
+        return f"{said}: {'; '.join(broken.failure.remarks)}"
     names = {situation.job.nodes[at] for at in np.flatnonzero(situation.used)}
     inside = broken.failure.drain & names
     if inside:
@@ -144,6 +148,9 @@ def _why_nothing(situation: Situation, broken: Wreck) -> str:
 
 def _notes(situation: Situation, broken: Wreck) -> Iterator[str]:
     """Say what holds for all options."""
+    yield from broken.failure.remarks
+    if broken.failure.domains:
+        yield "the hosts of a failed HB domain are taken to be up; name those that are down as node:NAME too"
     if broken.failure.gpus - {(node, gpu) for node, gpu in broken.failure.gpus if node in broken.failure.nodes}:
         yield (
             "Slurm cannot take one GPU out of a node (gres.conf names its file): the node is drained, and what runs on "

@@ -20,7 +20,7 @@ from opsk.planner.ranks import RankOrder, rank_grid
 from opsk.planner.remap.kept_loads import KeptLoads, keep
 from opsk.planner.routes import Routes, UplinkRoutes
 from opsk.planner.seating import domain_names, domain_numbers, seating_of
-from opsk.planner.seats import ports_of
+from opsk.planner.seats import Index, ports_of
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
 from opsk.planner.traffic import step_bytes
 from opsk.topology.rails import Rails
@@ -73,7 +73,8 @@ class Situation:
 
     ``job.nodes`` are the nodes in use, then spares that the job holds, then free nodes; ``used``, ``held`` and ``free``
     tell them apart. ``idle`` marks GPUs without a rank, on nodes that the job holds (only those that it holds) and on
-    free ones; ``not_held`` those of its nodes that it does not hold.
+    free ones; ``not_held`` those of its nodes that it does not hold. ``unit`` is the scalable unit of each node, and
+    ``slurm_place`` its place in Slurm's order of names.
     """
 
     model: ModelShape
@@ -87,7 +88,8 @@ class Situation:
     held: Mask
     idle: Mask
     not_held: Mask
-    unit: npt.NDArray[np.int64]
+    unit: Index
+    slurm_place: Index
     domain_of: Mapping[str, str]
     rails: Rails
     batch_host: str | None
@@ -184,6 +186,7 @@ def prepare(
         held=places < len(used) + len(spares),
         idle=~taken & ~not_held,
         not_held=not_held & ~taken,
+        slurm_place=_places(universe),
         unit=np.array([units[name] for name in universe], dtype=np.int64),
         domain_of={name: domain_of[name] for name in universe},
         rails=rails,
@@ -191,6 +194,12 @@ def prepare(
         cluster=cluster,
         efficiency=efficiency,
     )
+
+
+def _places(nodes: Sequence[str]) -> Index:
+    """Return the place of each node in Slurm's order."""
+    place = {node: at for at, node in enumerate(slurm_order(nodes))}
+    return np.array([place[node] for node in nodes], dtype=np.int64)
 
 
 def _check(plan: Plan, seats: Seats, hosts: Hosts) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from opsk.planner.judging import Verdicts, is_better
+from opsk.planner.judging import Verdicts
 from opsk.planner.remap.failure import Wreck
 from opsk.planner.remap.other_nodes import distance, nearest_nodes, taken_over
 from opsk.planner.remap.proposal import (
     Proposal,
+    as_good_as_today,
+    is_preferred,
     judged_seats,
     no_kill,
     stays_impossible,
@@ -58,11 +60,15 @@ def spare_node(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Pro
 def _best(situation: Situation, wreck: Wreck, hit: Sequence[int], among: Mask, way: Way) -> Proposal | Refusal:
     """Return the nodes with the shortest step; among equals the one for which the fewest ranks move."""
     best: tuple[Verdicts, tuple[Index, Index], int] | None = None
+    fewest = 0
     for pairs in _choices(situation, wreck, hit, among, way):
         node, gpu = taken_over(situation, wreck, pairs)
         verdict = judged_seats(situation, wreck, node, gpu)
-        if best is None or is_better(verdict, best[0], situation.job.step):
-            best = verdict, (node, gpu), int(pairs[0][1])
+        moved = sum(int(ranks.size) for ranks, _ in pairs)
+        if is_preferred(situation, verdict, moved, best[0] if best else None, fewest):
+            best, fewest = (verdict, (node, gpu), int(pairs[0][1])), moved
+        if as_good_as_today(situation, best[0]):
+            break
     if best is None or not np.isfinite(best[0].step_s[0]):
         return Refusal(kind=Kind.SPARE_NODE, why="no spare node has a path to the others")
     verdict, (node, gpu), first = best

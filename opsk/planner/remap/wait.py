@@ -14,7 +14,7 @@ from opsk.planner.remap.terms import Terms, downtime, losses, total
 from opsk.planner.remap.values import Kind, Part, Refusal, Way
 
 
-def degraded(situation: Situation, wreck: Wreck) -> Verdicts | None:
+def _degraded(situation: Situation, wreck: Wreck) -> Verdicts | None:
     """Return how the job runs on the HCAs that are left; ``None`` where a GPU is gone, or no path is left."""
     if wreck.hit(situation).size:
         return None
@@ -26,7 +26,7 @@ def degraded(situation: Situation, wreck: Wreck) -> Verdicts | None:
 def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal | Refusal]:
     """Yield the job on what is left, where it can run, and the wait for the repair, where it cannot."""
     node, gpu = seats_today(situation)
-    verdict = degraded(situation, wreck)
+    verdict = _degraded(situation, wreck)
     reason = stays_impossible(situation, wreck, is_running=terms.is_running)
     if verdict is not None and not reason:
         step_s = float(verdict.step_s[0])

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opsk.planner.order import slurm_order
 from opsk.planner.remap.failure import Wreck
 from opsk.planner.remap.proposal import Proposal
 from opsk.planner.remap.situation import Situation
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Kind, Move, Option, Part, Predicted, Rendezvous, Way
+from opsk.planner.seating import local_ranks
+from opsk.planner.seats import Index
 from opsk.slurm.remap_commands import (
     TOPOLOGY_ORDER_SINCE,
     Command,
@@ -42,7 +43,7 @@ def written(
     row = proposal.node.tolist()
     nodes = tuple(names[at] for at in dict.fromkeys(row))
     hosts = [names[at] for at in row]
-    rank_file = "".join(f"{host}\n" for host in hosts) if _needs_rank_file(hosts, terms) else ""
+    rank_file = "\n".join([*hosts, ""]) if _needs_rank_file(situation, proposal.node, terms) else ""
     before = names[int(situation.seating.node[0, 0])]
     return Option(
         kind=proposal.kind,
@@ -63,7 +64,7 @@ def written(
         plan=proposal.plan,
         changes=proposal.changes,
         rank_file=rank_file,
-        gpu_order=tuple(_gpu_order(names, row, proposal.gpu.tolist())),
+        gpu_order=tuple(_gpu_order(names, proposal.node, proposal.gpu)),
     )
 
 
@@ -90,21 +91,20 @@ def _moves(situation: Situation, broken: Wreck, proposal: Proposal) -> tuple[Mov
     return tuple(found)
 
 
-def _needs_rank_file(hosts: Sequence[str], terms: Terms) -> bool:
+def _needs_rank_file(situation: Situation, node: Index, terms: Terms) -> bool:
     """Return whether Slurm's own order would put a rank on another node; from 26.05 on nobody can tell by names."""
-    order = slurm_order(hosts)
-    if len(order) > 1 and terms.site.release >= TOPOLOGY_ORDER_SINCE and terms.site.topology != "flat":
+    used = np.unique(node)
+    if used.size > 1 and terms.site.release >= TOPOLOGY_ORDER_SINCE and terms.site.topology != "flat":
         return True
-    each = -(-len(hosts) // len(order))
-    return any(host != order[min(rank // each, len(order) - 1)] for rank, host in enumerate(hosts))
+    order = used[np.argsort(situation.slurm_place[used])]
+    each = -(-node.size // used.size)
+    return bool((node != order[np.minimum(np.arange(node.size) // each, used.size - 1)]).any())
 
 
-def _gpu_order(names: Sequence[str], row: Sequence[int], gpus: Sequence[int]) -> list[tuple[str, str]]:
+def _gpu_order(names: Sequence[str], node: Index, gpu: Index) -> list[tuple[str, str]]:
     """Return the GPUs of each node whose local ranks do not take them in order."""
-    of_node: dict[int, list[int]] = {}
-    for at, gpu in zip(row, gpus, strict=True):
-        of_node.setdefault(at, []).append(gpu)
-    return [(names[at], ",".join(map(str, taken))) for at, taken in of_node.items() if taken != list(range(len(taken)))]
+    odd = np.unique(node[gpu != local_ranks(node)])
+    return [(names[at], ",".join(map(str, gpu[node == at].tolist()))) for at in odd.tolist()]
 
 
 def _needs(broken: Wreck, terms: Terms, proposal: Proposal, has_rank_file: bool) -> list[str]:
