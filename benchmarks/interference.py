@@ -47,10 +47,10 @@ Result = TypeVar("Result")
 
 
 def plan_of(nodes: int) -> Plan:
-    """Return TP8 PP2 where it divides, four micro-batches a replica."""
+    """Return TP8 PP2 where it divides, two micro-batches a replica: gradients are exchanged often and show."""
     pp = 2 if nodes >= 4 else 1
     dp = nodes // pp
-    return Plan(tp=8, pp=pp, dp=dp, sequence_parallel=True, global_batch=8 * dp)
+    return Plan(tp=8, pp=pp, dp=dp, sequence_parallel=True, global_batch=2 * dp)
 
 
 def best_of(times: int, what: Callable[[], Result]) -> tuple[Result, float, float]:
@@ -76,7 +76,10 @@ def main() -> None:
     loads, wall, processor = best_of(1, lambda: running_jobs(wires, steps, dice))
     print(f"laying {len(loads)} jobs' traffic, once: {wall:.1f} s, {processor:.1f} s of CPU")
     running, wall, processor = best_of(1, lambda: RunningLoads.of(wires.links, loads))
-    print(f"preparing {running.job.size:,} entries: {wall:.3f} s, {processor:.3f} s of CPU")
+    print(
+        f"preparing {running.job.size:,} entries: {wall:.3f} s, {processor:.3f} s of CPU; "
+        f"{(running.present > 1).sum():,} links are asked for too much"
+    )
     _, wall, processor = best_of(5, lambda: running.with_load(loads[0]))
     print(f"one job more: {wall:.3f} s, {processor:.3f} s of CPU")
     used = {node for load in loads for node in load.nodes}
@@ -89,7 +92,8 @@ def main() -> None:
         found, wall, processor = best_of(5, lambda candidate=candidate: interference(candidate, running))
         print(
             f"  against {len(loads)} jobs: {wall:.3f} s, {processor:.3f} s of CPU; shares {found.shared_links:,} links "
-            f"with {len(found.neighbours)}, {100 * found.slowdown:.1f} % slower"
+            f"with {len(found.neighbours)}, has {min(share.share for share in found.axes.values()):.2f} of their rate "
+            f"left, {100 * found.slowdown:.1f} % slower"
         )
     shape = job_shape(MODEL, plan_of(16), 8, step=steps[16])
     choice, wall, processor = best_of(1, lambda: choose_nodes(wires, shape, free, running))

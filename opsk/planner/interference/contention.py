@@ -1,12 +1,14 @@
 """How much slower do a candidate and the running jobs become by sharing links?
 
-While an axis of a job communicates it can take the whole rate of its links; the others are there for the part of the
-time that their mean utilisation says. Two that alternate between computing and communicating, and share a link evenly
-whenever both are on it, take 1 + u times as long over it, where u is the other's mean utilisation: as if both gave way
-alike wherever what they ask for is more than the link has. That is max-min fairness with demands as weights
-(`fair_share`), and the other's duty cycle is in it. The step follows by `StepModel`: what computation hides stays
-hidden. Left out: the jobs' phases (who bursts when), congestion that spreads to other links when a switch's buffers
-fill, unequal weights of service levels, and that a job which is slowed also asks for less.
+While an axis of a job communicates it can take the whole rate of its links; the others are there for a part of the
+time. Two that alternate between computing and communicating, and share a link evenly whenever both are on it, take 1
++ u times as long over it, where u is the part of the time that the other is there: as if both gave way alike wherever
+what they ask for is more than the link has. That is max-min fairness with demands as weights (`fair_share`) and the
+other's duty cycle as its demand. The candidate finds running jobs there as long as they hold each other up; what a
+running job loses is counted with the others' duty cycles as if alone, so it is rather too little where many crowd one
+link. The step follows by `StepModel`: what computation hides stays hidden. Left out: the jobs' phases (jobs with
+equal periods can take turns, and then lose nothing), congestion that spreads to other links when a switch's buffers
+fill, service levels, and that a job which is slowed asks for less.
 """
 
 from __future__ import annotations
@@ -176,11 +178,11 @@ def _meeting(entries: Index, at: Index, job: Index) -> _Meeting:
 
 def _axes(candidate: Load, running: RunningLoads) -> dict[str, AxisShare]:
     """Return what is left for each axis that uses links."""
-    others = running.total[candidate.links]
+    others = running.present[candidate.links]
     asked = np.where(candidate.burst > 0, candidate.burst + others, 0.0)
     share = 1.0 / np.maximum(asked.max(axis=1, initial=0.0), 1.0)
-    if (share < 1.0).any() and running.total.max(initial=0.0) > _FULL:
-        share = np.maximum(share, _filled(candidate, running))
+    if (share < 1.0).any() and running.present.max(initial=0.0) > _FULL:
+        share = np.maximum(share, _filled(candidate, running, np.asarray((asked > _FULL).any(axis=0)), share < 1.0))
     return {
         axis: AxisShare(
             alone_s=float(candidate.axis_s[number]),
@@ -192,27 +194,31 @@ def _axes(candidate: Load, running: RunningLoads) -> dict[str, AxisShare]:
     }
 
 
-def _filled(candidate: Load, running: RunningLoads) -> FloatColumn:
-    """Return the level of each axis of the candidate where running jobs hold each other back too.
+def _filled(
+    candidate: Load, running: RunningLoads, tight: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]
+) -> FloatColumn:
+    """Return the level of the ``wanted`` axes of the candidate where running jobs hold each other back too.
 
-    Only links that are asked for too much, or that the candidate uses, can be full; the others are left aside. Storage
-    and measured traffic has no ranks that wait for each other: each of its links is an entity of its own.
+    Only links that are asked for too much, by running jobs or with the candidate (``tight``), can be full; the others
+    are left aside. Storage and measured traffic has no ranks that wait for each other: each of its links is an entity
+    of its own.
     """
-    links = np.union1d(candidate.links, np.flatnonzero(running.total > _FULL))
+    links = np.union1d(candidate.links[tight], np.flatnonzero(running.present > _FULL))
     entries, column = running.entries_on(links)
     job = running.job[entries].astype(np.int64)
     loose = np.array([not load.has_steps for load in running.loads], dtype=np.bool_)[job]
     row = np.unique(np.where(loose, len(running.loads) + np.arange(job.size), job), return_inverse=True)[1]
     others = csr_matrix(
-        (running.utilisation[entries].astype(np.float64), (row, column)),
-        shape=(int(row.max(initial=-1)) + 1, links.size),
+        (running.asked[entries].astype(np.float64), (row, column)), shape=(int(row.max(initial=-1)) + 1, links.size)
     )
-    place = np.searchsorted(links, candidate.links)
-    levels = []
-    for burst in candidate.burst:
+    place = np.searchsorted(links, candidate.links[tight])
+    levels = np.zeros(len(AXES))
+    for axis in np.flatnonzero(wanted).tolist():
+        burst = candidate.burst[axis][tight]
         ours = csr_matrix((burst, (np.zeros(burst.size, dtype=np.int64), place)), shape=(1, links.size))
-        levels.append(float(fair_levels(vstack([others, ours], format="csr"))[-1]))
-    return np.array(levels)
+        demand = vstack([others, ours], format="csr")
+        levels[axis] = fair_levels(demand, until=demand.shape[0] - 1)[-1]
+    return levels
 
 
 def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting) -> tuple[Neighbour, ...]:

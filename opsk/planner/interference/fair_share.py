@@ -16,7 +16,7 @@ from opsk.costmodel.table import FloatColumn
 _TOLERANCE = 1e-12
 
 
-def fair_levels(demand: csr_matrix, capacity: FloatColumn | None = None) -> FloatColumn:
+def fair_levels(demand: csr_matrix, capacity: FloatColumn | None = None, *, until: int | None = None) -> FloatColumn:
     """Return the level of each entity [ratio].
 
     Parameters
@@ -25,6 +25,8 @@ def fair_levels(demand: csr_matrix, capacity: FloatColumn | None = None) -> Floa
         Rates that each entity wants of each link, shape (entities, links), in units of ``capacity``.
     capacity
         Of each link; 1 when not given: demands are then parts of a link's rate.
+    until
+        Only this entity's level is asked for: those that rise further than it may be left at 1.
 
     Examples
     --------
@@ -35,7 +37,7 @@ def fair_levels(demand: csr_matrix, capacity: FloatColumn | None = None) -> Floa
     room = np.ones(by_link.shape[0]) if capacity is None else np.asarray(capacity, dtype=np.float64)
     levels = np.ones(demand.shape[0])
     rising = np.ones(demand.shape[0], dtype=np.bool_)
-    while rising.any():
+    while rising.any() and (until is None or rising[until]):
         wanted = by_link @ rising.astype(np.float64)
         left = room - by_link @ np.where(rising, 0.0, levels)
         asked = wanted > _TOLERANCE

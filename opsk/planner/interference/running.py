@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,11 @@ class RunningLoads:
     burst
         As in `Load`, shape (axes, entries).
     total
-        Mean utilisation of each link by all of them [ratio]; above 1 where they cannot all have what they ask for.
+        Mean utilisation of each link by all of them, each as if alone [ratio].
+    asked, present
+        What a newcomer finds asked of its links, by entry and of each link by all [ratio]: what bursts ask for, times
+        the part of the time that they last, longer beside each other than alone. More than 1 where jobs that are there
+        already cannot all have what they ask for.
     beside
         How many times as long the bursts of each job take beside all the others, shape (jobs, axes).
     tightest
@@ -38,7 +42,9 @@ class RunningLoads:
     link: Entries
     burst: Small
     utilisation: Small
+    asked: Small
     total: FloatColumn
+    present: FloatColumn
     beside: FloatColumn
     tightest: FloatColumn
 
@@ -102,14 +108,22 @@ class RunningLoads:
         others = (total[link] - utilisation).astype(np.float32)
         tightest = np.zeros(links)
         np.maximum.at(tightest, link, burst.max(axis=0, initial=0.0) + others)
+        beside = stretch(len(loads), job, burst, others)
+        asked = np.zeros(link.size, dtype=np.float32)
+        lasting = _lasting(loads, beside).astype(np.float32)
+        for axis, row in enumerate(burst):
+            if row.any():
+                asked += row * lasting[job, axis]
         return cls(
             loads=loads,
             job=job,
             link=link,
             burst=burst,
             utilisation=utilisation,
+            asked=asked,
             total=total,
-            beside=stretch(len(loads), job, burst, others),
+            present=np.bincount(link, weights=asked, minlength=links).astype(np.float64),
+            beside=beside,
             tightest=tightest,
         )
 
@@ -138,3 +152,17 @@ def stretch(jobs: int, job: Entries | Index, burst: Small | FloatColumn, others:
         asked = np.where(row > 0, row + others, 0)
         found[job[start], axis] = np.maximum(np.maximum.reduceat(asked, start), 1.0)
     return found
+
+
+def _lasting(loads: Sequence[Load], beside: FloatColumn) -> FloatColumn:
+    """Return the part of a step that the bursts of each axis last beside the other jobs, shape (jobs, axes) [ratio]."""
+    lasting = np.zeros((len(loads), len(AXES)))
+    for number, load in enumerate(loads):
+        bursts_s = load.axis_s * beside[number]
+        lasting[number] = load.axis_s if not load.has_steps else bursts_s / max(_step_s(load, bursts_s), bursts_s.sum())
+    return lasting
+
+
+def _step_s(load: Load, bursts_s: FloatColumn) -> float:
+    """Return a load's step with bursts of this length; never 0."""
+    return float(load.step.step_s(bursts_s)) or 1.0
