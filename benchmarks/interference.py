@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.planner.interference.contention import interference
 from opsk.planner.interference.load import Load, default_load, job_shape
 from opsk.planner.interference.node_choice import choose_nodes
@@ -20,7 +21,6 @@ from opsk.planner.interference.running import RunningLoads
 from opsk.planner.interference.wires import Wires, wires_of
 from opsk.planner.network import routes_of
 from opsk.planner.step_model import StepModel, as_cabled, step_model
-from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.model import ModelShape
