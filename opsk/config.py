@@ -79,13 +79,15 @@ class SiteConfig(BaseModel):
     ``cluster`` is a catalogue name or the path of a cluster TOML; ``fabric`` are dumps of the compute fabric that the
     advice is based on; ``efficiency`` is a file that ``opsk calibrate`` wrote, instead of the efficiencies that ship.
     ``fabric_roles`` says what hosts or switches are for, where their cabling and names do not: host lists, with ``*``
-    for any signs, under ``compute``, ``storage`` and ``management``.
+    for any signs, under ``compute``, ``storage`` and ``management``. ``adaptive_routing`` says that the switches route
+    adaptively, where no forwarding tables are given.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cluster: str | None = None
     fabric: tuple[Path, ...] = ()
+    adaptive_routing: bool = False
     fabric_roles: dict[Literal["compute", "storage", "management"], str] = {}
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()

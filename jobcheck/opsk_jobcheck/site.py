@@ -30,7 +30,7 @@ def site_adviser(site: SiteConfig, *, cluster: str | None = None, fabric: Sequen
         cluster=named_cluster(named) if named else None,
         cluster_from=named or "",
         rails=rails,
-        routes=routes_of(cabled, rails) if rails else None,
+        routes=routes_of(cabled, rails, adaptive=site.adaptive_routing) if rails else None,
         fabric_from=", ".join(str(dump) for dump in dumps),
         efficiency=load_efficiency(site.efficiency),
     )

@@ -20,7 +20,7 @@ from opsk.cli.node_files import nodes_document, on_fabric, read_files
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
-from opsk.cli.route_files import routes_document, routes_option, split_routes, without_fabric
+from opsk.cli.route_files import adaptive_option, routes_document, routes_option, split_routes, without_fabric
 from opsk.cli.topology_in import show_topologies, topology_files
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus
@@ -48,11 +48,13 @@ LIVE_DEADLINE_S = 60.0
 @snapshot_options
 @svg_options
 @click.option("--cluster", metavar="NAME|FILE", help="Cluster whose jobs findings are priced for; else told by HCAs.")
+@adaptive_option
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
-    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, strict: bool,
-    as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], kept: SnapshotRequest, **topology: Any,
+    files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, adaptive: bool,
+    strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], kept: SnapshotRequest,
+    **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe, plain or gzipped.
 
@@ -84,7 +86,7 @@ def fabric(
     if request.form:
         domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)
-    document = fabric_document(found, rails, node_files, cluster, (*routes, *tables))
+    document = fabric_document(found, rails, node_files, cluster, (*routes, *tables), adaptive=adaptive)
     if kept.save:
         document["snapshot"] = save(kept, found, document["hb_domains"])
     if svg is not None:
@@ -106,13 +108,15 @@ def fabric_document(
     node_files: Mapping[str, NodeTopology] | None = None,
     cluster: str | None = None,
     tables: Sequence[Path] = (),
+    *,
+    adaptive: bool = False,
 ) -> dict[str, Any]:
     """Return the answer of ``opsk fabric`` with the keys that programs rely on."""
     nodes = on_fabric(node_files or {}, rails)
     domains, domain_faults = hb_domains(rails.attachments, topologies=nodes)
     routes, route_faults = routes_document(tables, found)
     faults = [*found.faults, *rails.faults, *domain_faults, *route_faults]
-    priced, assumed = priced_faults(found, rails, faults, cluster)
+    priced, assumed = priced_faults(found, rails, faults, cluster, adaptive=adaptive)
     return {
         "source": found.source,
         "generated": found.generated or None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,9 +17,9 @@ from opsk.hardware.spec import ClusterSpec
 from opsk.planner.fault_cost import FaultCost, FaultPricer
 from opsk.planner.reference_jobs import reference_jobs
 from opsk.planner.step_model import as_cabled
-from opsk.topology.cabling import read_cabling
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.rails import Rails
+from opsk.topology.repair import is_repairable
 from opsk.workload.completion import Assumption
 
 _STAND_INS = ((20e9, "summit"), (40e9, "superpod-a100"), (90e9, "superpod-h100"), (math.inf, "superpod-gb200"))
@@ -26,10 +27,20 @@ _STAND_INS = ((20e9, "summit"), (40e9, "superpod-a100"), (90e9, "superpod-h100")
 _CABLES_LOOKED_AT = 2_000_000
 """Findings times cables that are priced, so that fabrics of 100,000 cables answer within seconds too; 5 at least."""
 _FEWEST, _MOST = 5, 500
+_NOTICEABLE, _VISIBLE, _SAME = 5e-3, 5e-4, 1e-6
+"""Shares: above which adaptive routing is asked too; that one digit of percent shows; that are rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a finding costs, and what it costs where switches route adaptively, when that was asked too."""
+
+    cost: FaultCost
+    adaptive: FaultCost | None = None
 
 
 def priced_faults(
-    fabric: Fabric, rails: Rails, faults: Sequence[Fault], cluster: str | None
+    fabric: Fabric, rails: Rails, faults: Sequence[Fault], cluster: str | None, *, adaptive: bool = False
 ) -> tuple[list[dict[str, Any]], list[Assumption]]:
     """Return findings as programs get them, with what they cost, and what had to be assumed for that.
 
@@ -38,42 +49,50 @@ def priced_faults(
     ConfigError, InputError
         The site's configuration or the named cluster cannot be read.
     """
-    pricer, assumed = _pricer(fabric, rails, cluster) if faults and rails.attachments else (None, [])
     most = min(max(_CABLES_LOOKED_AT // max(len(fabric.cables), 1), _FEWEST), _MOST)
-    shown = []
-    for fault, cost in zip(faults, _costs(pricer, faults, most), strict=True):
-        words = "; ".join(part for part in (fault.cost, _words(cost) if cost else "") if part)
-        shown.append({**_fields(fault), "cost": words, "predicted": _numbers(cost) if cost else None})
-    unpriced = sum(1 for fault in faults if fault.nodes or fault.switches) - most
-    if pricer and unpriced > 0:
-        why = f"the fabric is large: the first {most} findings that can be put right are predicted"
+    priceable = [fault for fault in faults if is_repairable(fault)] if rails.attachments else []
+    prices: dict[int, Price] = {}
+    assumed: list[Assumption] = []
+    if priceable:
+        prices, assumed = _prices(fabric, rails, priceable[:most], cluster, adaptive)
+    if len(priceable) > most:
+        why = f"the fabric is large: {most} of the {len(priceable)} findings that could be put right are predicted"
         assumed.append(Assumption(field="faults.predicted", value=None, why=why))
-    return shown, assumed
+    return [_shown(fault, prices.get(id(fault))) for fault in faults], assumed
 
 
-def _costs(pricer: FaultPricer | None, faults: Sequence[Fault], most: int) -> Iterator[FaultCost | None]:
-    """Yield the cost of each finding."""
-    left = most
-    for fault in faults:
-        cost = pricer.price(fault) if pricer and left > 0 else None
-        left -= cost is not None
-        yield cost
-
-
-def _pricer(fabric: Fabric, rails: Rails, named: str | None) -> tuple[FaultPricer, list[Assumption]]:
-    """Return what prices the findings of a fabric."""
+def _prices(
+    fabric: Fabric, rails: Rails, faults: Sequence[Fault], named: str | None, adaptive: bool
+) -> tuple[dict[int, Price], list[Assumption]]:
+    """Return the price of each finding that has one, by its identity, and what was assumed."""
     site = load_site()
     efficiency = load_efficiency(site.efficiency)
-    name = named or site.cluster
-    assumed = []
-    if name:
-        spec = named_cluster(name)
-    else:
-        spec, why = _stand_in(rails)
-        assumed.append(Assumption(field="cluster", value=spec.name, why=why))
-    spec = as_cabled(spec, rails)
+    spec, assumed = _cluster(rails, named or site.cluster)
     jobs = lru_cache(maxsize=None)(lambda nodes: reference_jobs(spec, nodes, spec.node.gpus, efficiency))
-    return FaultPricer(fabric, rails, jobs, spec.node.gpus, cabling=read_cabling(fabric)), assumed
+    adaptive = adaptive or site.adaptive_routing
+    pricer = FaultPricer(fabric, rails, jobs, spec.node.gpus, adaptive=adaptive)
+    other = FaultPricer(fabric, rails, jobs, spec.node.gpus, adaptive=True)
+    found: dict[int, Price] = {}
+    for fault in faults:
+        cost = pricer.price(fault)
+        if cost is not None:
+            again = other.price(fault) if cost.default > _NOTICEABLE and not adaptive else None
+            found[id(fault)] = Price(cost=cost, adaptive=again)
+    return found, assumed
+
+
+def _shown(fault: Fault, price: Price | None) -> dict[str, Any]:
+    """Return one finding for programs."""
+    words = "; ".join(part for part in (fault.cost, _words(price) if price else "") if part)
+    return {**_fields(fault), "cost": words, "predicted": _numbers(price) if price else None}
+
+
+def _cluster(rails: Rails, name: str | None) -> tuple[ClusterSpec, list[Assumption]]:
+    """Return the cluster whose jobs are priced, and what was assumed."""
+    if name:
+        return as_cabled(named_cluster(name), rails), []
+    spec, why = _stand_in(rails)
+    return as_cabled(spec, rails), [Assumption(field="cluster", value=spec.name, why=why)]
 
 
 def _stand_in(rails: Rails) -> tuple[ClusterSpec, str]:
@@ -88,27 +107,33 @@ def _fields(fault: Fault) -> dict[str, Any]:
     return {item.name: getattr(fault, item.name) for item in dataclasses.fields(fault)}
 
 
-def _words(cost: FaultCost) -> str:
+def _words(price: Price) -> str:
     """Return one clause for people."""
+    cost = price.cost
     if math.isinf(cost.default):
         return f"predicted: {cost.job} cannot run across it"
-    longer = f"predicted: steps {_percent(cost.default)} longer for {cost.job}"
-    if cost.rail_local_fraction < cost.rail_local_without - 1e-6:
-        longer += f", {cost.rail_local_fraction:.1%} of its traffic on its rail instead of {cost.rail_local_without:.1%}"
-    if math.isclose(cost.default, cost.placed, abs_tol=5e-4):
-        return longer
-    return f"{longer} in Slurm's order, {_percent(cost.placed)} as opsk places it"
+    said = f"predicted: steps {_percent(cost.default)} longer for {cost.job}"
+    if cost.rail_local_fraction < cost.rail_local_without - _SAME:
+        local, without = cost.rail_local_fraction, cost.rail_local_without
+        said += f", {local:.1%} of its traffic on its rail instead of {without:.1%}"
+    if not math.isclose(cost.default, cost.placed, abs_tol=_VISIBLE):
+        said += f" in Slurm's order, {_percent(cost.placed)} as opsk places it"
+    if price.adaptive and not math.isclose(cost.default, price.adaptive.default, abs_tol=_VISIBLE):
+        said += f" ({_percent(price.adaptive.default)} where switches route adaptively)"
+    return said
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 5e-4 or share <= 0 else "under 0.1 %"
+    return f"{100 * share:.1f} %" if share >= _VISIBLE or share <= 0 else "under 0.1 %"
 
 
-def _numbers(cost: FaultCost) -> dict[str, Any]:
+def _numbers(price: Price) -> dict[str, Any]:
     """Return the prediction for programs; no number where a job cannot run at all."""
+    cost, adaptive = price.cost, price.adaptive or price.cost
     return {
         "slowdown_percent": 100 * cost.default if math.isfinite(cost.default) else None,
         "placed_slowdown_percent": 100 * cost.placed if math.isfinite(cost.placed) else None,
+        "adaptive_slowdown_percent": 100 * adaptive.default if math.isfinite(adaptive.default) else None,
         "can_run": math.isfinite(cost.default),
         "job": cost.job,
         "nodes": cost.nodes,

@@ -15,6 +15,7 @@ from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.place_document import place_document
 from opsk.cli.place_inputs import Asked, Request, asked_for, gather
 from opsk.cli.place_picture import picture
+from opsk.cli.route_files import adaptive_option, routes_option
 from opsk.errors import ExitStatus
 from opsk.planner.network import routes_of
 from opsk.planner.placement import DISTRIBUTIONS, Placement
@@ -29,8 +30,8 @@ from opsk.slurm.command import CommandClient
 @click.option("--job", metavar="ID", help="Place on the nodes that Slurm gave this job.")
 @click.option("--fabric", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="DUMP",
               help="A dump of the fabric, as opsk fabric reads it; may be repeated.")  # fmt: skip
-@click.option("--routes", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Forwarding tables of the switches, as dump_fts prints them; may be repeated.")  # fmt: skip
+@routes_option
+@adaptive_option
 @click.option("--node-file", multiple=True, type=click.Path(path_type=Path), metavar="[HOST=]FILE",
               help="What a node says of itself, as opsk fabric reads it; may be repeated.")  # fmt: skip
 @click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
@@ -46,7 +47,7 @@ from opsk.slurm.command import CommandClient
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def place(
     plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
-    node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
+    adaptive: bool, node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
     distribution: str, running: bool, rates: Path | None, as_json: bool, svg: Path | None, svg_kind: str,
     **launch_files: Path | None,
 ) -> int:  # fmt: skip
@@ -58,11 +59,11 @@ def place(
     """
     request = Request(
         plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node, routes=routes,
-        node_files=node_file,
+        adaptive=adaptive, node_files=node_file,
     )  # fmt: skip
     slurm = CommandClient()
     asked = gather(request, slurm)
-    ways = routes_of(asked.fabric, asked.rails, asked.tables)
+    ways = routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive)
     placement = place_ranks(
         asked.model,
         asked.plan,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.document import harmless
-from opsk.cli.dumps import read_dumps, text_of
+from opsk.cli.dumps import read_dumps
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.plan_file import PlanFile, read_plan_file
+from opsk.cli.route_files import read_routes
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
@@ -20,7 +21,6 @@ from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, st
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord
 from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.dump_fts import merge_tables, read_forwarding_tables
 from opsk.topology.fabric import Fabric
 from opsk.topology.forwarding import ForwardingTables
 from opsk.topology.hb_domains import hb_domains
@@ -51,7 +51,8 @@ class Asked:
     ``is_designed`` tells that the fabric is the catalogue's design, so that names and cables are not those of the site.
     ``step`` is what the cost model says of the plan on this cluster, where the cluster is known; ``tables`` are static
     routes. ``hb_domains`` maps nodes to multi-node HB domains, ``affinity`` to the HCA guid of each GPU, as the nodes'
-    own files tell. ``release`` is that of Slurm here, ``None`` without Slurm.
+    own files tell. ``release`` is that of Slurm here, ``None`` without Slurm; ``adaptive`` whether its switches
+    route adaptively.
     """
 
     model: ModelShape
@@ -70,6 +71,7 @@ class Asked:
     hb_domains: Mapping[str, str] | None = None
     affinity: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     release: tuple[int, int] | None = None
+    adaptive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Request:
     gpus_per_node: int | None
     routes: Sequence[Path] = ()
     node_files: Sequence[Path] = ()
+    adaptive: bool = False
 
 
 def gather(request: Request, slurm: SlurmClient) -> Asked:
@@ -134,8 +137,9 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         step=step_model(model, plan, as_cabled(cluster, rails), load_efficiency(site.efficiency))
         if cluster
         else COMMUNICATION_ONLY,
-        tables=_tables(request.routes),
+        tables=read_routes(request.routes),
         release=_release(slurm),
+        adaptive=request.adaptive or site.adaptive_routing,
         hb_domains=_hb_domains(rails, told),
         affinity={
             node: fabric_affinity(topology, rails.attachments[node]).guids
@@ -151,13 +155,6 @@ def _release(slurm: SlurmClient) -> tuple[int, int] | None:
         return slurm.release()
     except OpskError:
         return None
-
-
-def _tables(paths: Sequence[Path]) -> ForwardingTables | None:
-    """Return the forwarding tables of all files; ``None`` when none is named."""
-    if not paths:
-        return None
-    return merge_tables([read_forwarding_tables(text_of(path), source=str(path)) for path in paths])
 
 
 def _hb_domains(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, str]:

@@ -313,7 +313,7 @@ def _situation(asked: Asked, seats: Sequence[tuple[str, int]], hosts: Hosts, ord
         asked.rails,
         seats,
         hosts,
-        routes=routes_of(asked.fabric, asked.rails, asked.tables),
+        routes=routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive),
         step=asked.step,
         order=order or RankOrder.TP_CP_EP_DP_PP,
         cluster=as_cabled(asked.cluster, asked.rails) if asked.cluster else None,

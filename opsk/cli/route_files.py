@@ -25,6 +25,13 @@ def routes_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)  # fmt: skip
 
 
+def adaptive_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flag ``--adaptive``."""
+    return click.option(
+        "--adaptive", is_flag=True, help="Switches route adaptively: traffic shuns those that are short of cables.",
+    )(command)  # fmt: skip
+
+
 def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Return the files that are no dumps of forwarding tables, and those that are, by what they begin with."""
     routes = [path for path in files if path != STDIN and path.is_file() and is_forwarding_dump(head_of(path))]

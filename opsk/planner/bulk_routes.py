@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -22,14 +23,14 @@ class _Hop:
     """One step towards the targets of a batch: from ``here`` to ``there``, over ``cables`` (here, there).
 
     ``at_distance`` tells which switches of ``here`` are this many steps from which target, ``nearer`` which of
-    ``there`` one step less, and ``ways`` over how many cables.
+    ``there`` one step less, as a weight (see `opsk.planner.even_routes`), and ``ways`` over how many weighted cables.
     """
 
     here: Index
     at_distance: npt.NDArray[np.bool_]
     ways: Matrix
     there: Index
-    nearer: npt.NDArray[np.bool_]
+    nearer: Matrix
     cables: Matrix
 
 
@@ -40,7 +41,10 @@ class BulkRouter:
     together. Targets are routed in batches of leaves with like neighbours, so that a batch touches one pod.
     """
 
-    def __init__(self, graph: SwitchGraph, leaves: Sequence[int], all_leaves: Collection[int]) -> None:
+    def __init__(
+        self, graph: SwitchGraph, leaves: Sequence[int], all_leaves: Collection[int], *, adaptive: bool = False
+    ) -> None:
+        self._adaptive = adaptive
         ends = np.zeros(len(graph.guids), dtype=np.bool_)
         ends[list(all_leaves)] = True
         ends[list(leaves)] = True
@@ -110,20 +114,19 @@ class BulkRouter:
         waiting: Matrix = np.zeros((self._transit.size, targets.size), dtype=np.float32)
         waiting[sources] = sent
         for hop in reversed(hops):
-            per_cable = np.where(hop.at_distance, waiting[hop.here], 0) / np.maximum(hop.ways, 1)
+            per_cable = np.where(hop.at_distance, waiting[hop.here], 0) / np.where(hop.ways > 0, hop.ways, 1)
             busy = np.flatnonzero(per_cable.any(axis=1))
             per_cable, cables = per_cable[busy], hop.cables[busy]
-            reach = hop.nearer.astype(np.float32)
-            load[np.ix_(hop.here[busy], hop.there)] += (per_cable @ reach.T) * (cables > 0)
-            waiting[hop.there] += reach * (cables.T @ per_cable)
+            load[np.ix_(hop.here[busy], hop.there)] += (per_cable @ hop.nearer.T) * (cables > 0)
+            waiting[hop.there] += hop.nearer * (cables.T @ per_cable)
 
     def _distances(
         self, targets: Index, sources: Index, wanted: npt.NDArray[np.bool_], searched: npt.NDArray[np.bool_]
     ) -> list[_Hop]:
         """Return the steps by which the targets are reached, nearest first; none when some source is cut off."""
-        nearer = np.eye(targets.size, dtype=np.bool_)
+        nearer: Matrix = np.eye(targets.size, dtype=np.float32)
         seen = np.zeros((self._transit.size, targets.size), dtype=np.bool_)
-        seen[targets] = nearer
+        seen[targets] = nearer > 0
         hops: list[_Hop] = []
         there = targets
         while not seen[sources][wanted].all():
@@ -133,10 +136,20 @@ class BulkRouter:
             around[np.concatenate([self._neighbours[guid] for guid in there])] = True
             here = np.flatnonzero(around & searched)
             cables = self._cables[np.ix_(here, there)]
-            ways = cables @ nearer.astype(np.float32)
+            ways = cables @ nearer
             fresh = (ways > 0) & ~seen[here]
             seen[here] |= fresh
             hops.append(_Hop(here=here, at_distance=fresh, ways=ways, there=there, nearer=nearer, cables=cables))
             passing = fresh.any(axis=1) & self._transit[here]
-            there, nearer = here[passing], fresh[passing]
+            there, nearer = here[passing], self._weights(fresh[passing], ways[passing])
         return hops
+
+    def _weights(self, reached: npt.NDArray[np.bool_], ways: Matrix) -> Matrix:
+        """Return the weight of each switch on the way to each target: 1, or less for a thin one when adaptive."""
+        if not self._adaptive or not reached.any():
+            return reached.astype(np.float32)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            usual = np.nanmedian(np.where(reached, ways, np.nan), axis=0)
+        thin: Matrix = np.where(reached, np.minimum(ways / usual, 1.0), 0.0).astype(np.float32)
+        return thin

@@ -1,7 +1,9 @@
 """Which cables does traffic take when it spreads over all shortest paths?
 
-At every switch the traffic for a leaf is split evenly over all cables that lead one step nearer to it: equal-cost
-multipath, which adaptive routing approaches and static InfiniBand routing reaches on average.
+At every switch the traffic for a leaf is split over all cables that lead one step nearer to it: evenly, as equal-cost
+multipath does and static InfiniBand routing on average, whatever comes after; or adaptively. Adaptive routing shuns
+what is congested: a switch with fewer cables onward than most that are as far from the leaf gets so much less. Left
+out: that it also answers to other jobs' traffic.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ class EvenRoutes:
     """All shortest paths of a switch graph.
 
     ``leaves`` are those of the whole fabric: where no two are cabled together, traffic never passes through one.
+    With ``adaptive`` traffic gives way to thin switches.
     """
 
     by_port = False
 
-    def __init__(self, graph: SwitchGraph, leaves: Collection[str]) -> None:
+    def __init__(self, graph: SwitchGraph, leaves: Collection[str], *, adaptive: bool = False) -> None:
+        self._adaptive = adaptive
         self._graph = graph
         self._leaves = {graph.index[guid] for guid in leaves if guid in graph.index}
         ends = np.zeros(len(graph.guids), dtype=np.bool_)
@@ -39,7 +43,7 @@ class EvenRoutes:
         self._start, self._far, self._link = _adjacency(graph)
         self._cables = graph.cables[self._link // 2].astype(np.float64)
         self._passing = self._transit[self._far]
-        self._distances: dict[int, npt.NDArray[np.int32]] = {}
+        self._distances: dict[int, tuple[npt.NDArray[np.int32], Shares]] = {}
         self._paths: dict[tuple[int, int], Path | None] = {}
 
     @property
@@ -71,7 +75,8 @@ class EvenRoutes:
         index = self._graph.index
         if any(guid not in index for guid in leaves):
             return None
-        return BulkRouter(self._graph, [index[guid] for guid in leaves], self._leaves).seconds(flows)
+        ends = [index[guid] for guid in leaves]
+        return BulkRouter(self._graph, ends, self._leaves, adaptive=self._adaptive).seconds(flows)
 
     def _edges(self, switches: Index) -> tuple[Index, Index]:
         """Return the edges that leave ``switches``, and which of these each leaves."""
@@ -80,13 +85,14 @@ class EvenRoutes:
         offset = np.arange(owner.size) - np.repeat(np.cumsum(count) - count, count)
         return self._start[switches][owner] + offset, owner
 
-    def _distance(self, target: int) -> npt.NDArray[np.int32]:
-        """Return the cables to ``target`` from each switch that traffic passes through; kept."""
+    def _distance(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
+        """Return the cables to ``target`` from each switch that traffic passes through, and its weight; kept."""
         found = self._distances.get(target)
         if found is not None:
             return found
         distance = np.full(len(self._graph.guids), _UNSEEN, dtype=np.int32)
         distance[target] = 0
+        weight = np.ones(distance.size)
         here, steps = np.array([target]), 0
         while here.size:
             steps += 1
@@ -95,12 +101,23 @@ class EvenRoutes:
             reached = np.unique(self._far[edges])
             here = reached[distance[reached] == _UNSEEN]
             distance[here] = steps
-        self._distances[target] = distance
-        return distance
+            if self._adaptive and here.size:
+                weight[here] = self._thin(here, distance, weight, steps - 1)
+        self._distances[target] = distance, weight
+        return distance, weight
+
+    def _thin(self, here: Index, distance: npt.NDArray[np.int32], weight: Shares, steps: int) -> Shares:
+        """Return the weights of switches that are one step further: 1, less where fewer cables go on than usual."""
+        edges, owner = self._edges(here)
+        onward = distance[self._far[edges]] == steps
+        edges, owner = edges[onward], owner[onward]
+        ways = np.bincount(owner, weights=self._cables[edges] * weight[self._far[edges]], minlength=here.size)
+        found: Shares = np.minimum(ways / np.median(ways), 1.0)
+        return found
 
     def _spread(self, source: int, target: int) -> Path | None:
         """Follow a message of size 1 down the distances."""
-        distance = self._distance(target)
+        distance, weight = self._distance(target)
         here: Index = np.array([source])
         mass: Shares = np.ones(1)
         links: list[Index] = []
@@ -112,8 +129,9 @@ class EvenRoutes:
                 return None
             nearer = distance[self._far[edges]] == near
             edges, owner = edges[nearer], owner[nearer]
-            ways = np.bincount(owner, weights=self._cables[edges], minlength=here.size)
-            each = (mass / ways)[owner]
+            reach = weight[self._far[edges]]
+            ways = np.bincount(owner, weights=self._cables[edges] * reach, minlength=here.size)
+            each = (mass / ways)[owner] * reach
             links.append(self._link[edges])
             shares.append(each)
             here, place = np.unique(self._far[edges], return_inverse=True)

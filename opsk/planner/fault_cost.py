@@ -17,12 +17,12 @@ from opsk.planner.order import slurm_order, unit_of_nodes
 from opsk.planner.preparing import Prepared, prepare
 from opsk.planner.reference_jobs import ReferenceJob
 from opsk.planner.routes import Routes
-from opsk.topology.cabling import Cabling
+from opsk.topology.cabling import Cabling, read_cabling
 from opsk.topology.fabric import Cable, Fabric, Fault
 from opsk.topology.hosts import natural
 from opsk.topology.leaf import Attachment
 from opsk.topology.rails import Rails, find_rails
-from opsk.topology.repair import repaired
+from opsk.topology.repair import is_repairable, repaired
 
 JOB_NODES = 16
 JobsFor = Callable[[int], Sequence[ReferenceJob]]
@@ -49,16 +49,21 @@ class FaultPricer:
     """Prices the faults of one fabric; what is common to them is worked out once."""
 
     def __init__(
-        self, fabric: Fabric, rails: Rails, jobs: JobsFor, gpus_per_node: int, *, cabling: Cabling | None = None
+        self, fabric: Fabric, rails: Rails, jobs: JobsFor, gpus_per_node: int, *, adaptive: bool = False
     ) -> None:
         self._fabric, self._rails, self._jobs, self._gpus = fabric, rails, jobs, gpus_per_node
-        self._cabling = cabling
-        self._routes = routes_of(fabric, rails)
+        self._adaptive = adaptive
+        self._cabling: Cabling | None = None
+        self._routes = routes_of(fabric, rails, adaptive=adaptive)
         self._units = unit_of_nodes(rails, tuple(rails.attachments))
         self._known: dict[tuple[str, ...], list[tuple[ReferenceJob, Prepared]]] = {}
 
     def price(self, fault: Fault) -> FaultCost | None:
         """Return what a fault costs; ``None`` where it names nothing that could be put right."""
+        if not is_repairable(fault):
+            return None
+        if self._cabling is None:
+            self._cabling = read_cabling(self._fabric)
         sound = repaired(self._fabric, fault, cabling=self._cabling)
         if sound is None:
             return None
@@ -126,10 +131,10 @@ class FaultPricer:
         gone = [cable for key, cable in before.items() if key not in after]
         if sound.switches.keys() != self._fabric.switches.keys():
             rails = find_rails(sound)
-            return rails, routes_of(sound, rails)
+            return rails, routes_of(sound, rails, adaptive=self._adaptive)
         rails = _recabled(self._rails, sound, [*changed, *gone])
         between = any({cable.a_guid, cable.b_guid} <= sound.switches.keys() for cable in (*changed, *gone))
-        return rails, routes_of(sound, rails) if between else self._routes
+        return rails, routes_of(sound, rails, adaptive=self._adaptive) if between else self._routes
 
 
 def _by_ends(fabric: Fabric) -> dict[tuple[str, int, str, int], Cable]:

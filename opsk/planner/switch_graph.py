@@ -68,7 +68,7 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
             one=np.array([index[cable.a_guid] for cable in cables], dtype=np.int64),
             other=np.array([index[cable.b_guid] for cable in cables], dtype=np.int64),
             cables=np.ones(len(cables), dtype=np.int64),
-            bytes_per_s=np.array([cable.bytes_per_s for cable in cables], dtype=np.float64),
+            bytes_per_s=_told(np.array([cable.bytes_per_s for cable in cables], dtype=np.float64)),
             link_of_port=ports,
         )
     count: Counter[tuple[int, int]] = Counter()
@@ -76,7 +76,8 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
     for cable in cables:
         a, b = sorted((index[cable.a_guid], index[cable.b_guid]))
         count[a, b] += 1
-        rate[a, b] = min(cable.bytes_per_s, rate.get((a, b), cable.bytes_per_s))
+        if cable.bytes_per_s > 0:
+            rate[a, b] = min(cable.bytes_per_s, rate.get((a, b), cable.bytes_per_s))
     ends = np.array(list(count), dtype=np.int64).reshape(-1, 2)
     return SwitchGraph(
         guids=guids,
@@ -84,5 +85,12 @@ def switch_graph(fabric: Fabric, *, apart: bool = False) -> SwitchGraph:
         one=ends[:, 0],
         other=ends[:, 1],
         cables=np.array(list(count.values()), dtype=np.int64),
-        bytes_per_s=np.array([rate[pair] for pair in count], dtype=np.float64),
+        bytes_per_s=_told(np.array([rate.get(pair, 0.0) for pair in count], dtype=np.float64)),
     )
+
+
+def _told(rates: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return rates with the usual one where a dump tells none, and without end where it tells none at all."""
+    known = rates > 0
+    usual = float(np.median(rates[known])) if known.any() else np.inf
+    return np.where(known, rates, usual)

@@ -27,6 +27,11 @@ from opsk.topology.uplink_repairs import (
 from opsk.topology.workbench import Bench, End
 
 
+def is_repairable(fault: Fault) -> bool:
+    """Return whether there is anything of the cabling that could be put right about a finding of this kind."""
+    return fault.kind in _REPAIRS
+
+
 def repaired(fabric: Fabric, fault: Fault, *, cabling: Cabling | None = None) -> Fabric | None:
     """Return the fabric as it would be without ``fault``, or ``None`` where nothing of its cabling is to be changed.
 

@@ -37,10 +37,15 @@ Laid = dict[tuple[str, str], float]
 
 
 def laid_by_pair(
-    graph: SwitchGraph, flows: Sequence[Sequence[float]], leaves: Sequence[str], of: Sequence[str]
+    graph: SwitchGraph,
+    flows: Sequence[Sequence[float]],
+    leaves: Sequence[str],
+    of: Sequence[str],
+    *,
+    adaptive: bool = False,
 ) -> Laid:
     """Return the seconds of each link, one leaf pair after the other; infinite without a path."""
-    routes = EvenRoutes(graph, of)
+    routes = EvenRoutes(graph, of, adaptive=adaptive)
     seconds: Counter[tuple[str, str]] = Counter()
     for one, row in zip(leaves, flows, strict=True):
         for other, size in zip(leaves, row, strict=True):
@@ -55,14 +60,21 @@ def laid_by_pair(
 
 
 def laid_in_bulk(
-    graph: SwitchGraph, flows: Sequence[Sequence[float]], leaves: Sequence[str], of: Sequence[str]
+    graph: SwitchGraph,
+    flows: Sequence[Sequence[float]],
+    leaves: Sequence[str],
+    of: Sequence[str],
+    *,
+    adaptive: bool = False,
 ) -> Laid:
     """Return the same as products of matrices."""
     between = np.array([flows], dtype=np.float64).reshape(1, len(leaves), len(leaves))
     np.fill_diagonal(between[0], 0)
     if any(guid not in graph.index for guid in leaves):
         return {("", ""): math.inf}
-    router = BulkRouter(graph, [graph.index[guid] for guid in leaves], [graph.index[guid] for guid in of])
+    router = BulkRouter(
+        graph, [graph.index[guid] for guid in leaves], [graph.index[guid] for guid in of], adaptive=adaptive
+    )
     found = router.seconds(between)
     if found is None:
         return {("", ""): math.inf}
@@ -184,7 +196,9 @@ def test_both_ways_to_lay_traffic_agree_on_any_graph(data: st.DataObject) -> Non
     graph = switch_graph(fabric(*cables))
     known = [leaf for leaf in leaves if leaf in graph.index]
     flows = [[data.draw(st.sampled_from([0.0, 1e9, 3e9])) for _ in known] for _ in known]
-    by_pair, in_bulk = laid_by_pair(graph, flows, known, known), laid_in_bulk(graph, flows, known, known)
+    adaptive = data.draw(st.booleans())
+    by_pair = laid_by_pair(graph, flows, known, known, adaptive=adaptive)
+    in_bulk = laid_in_bulk(graph, flows, known, known, adaptive=adaptive)
     if math.inf in by_pair.values() or math.inf in in_bulk.values():
         assert (by_pair, in_bulk) == ({("", ""): math.inf}, {("", ""): math.inf})
         return
@@ -214,3 +228,19 @@ def test_what_a_leaf_sends_arrives_whole(sizes: list[int], size: float) -> None:
     )
     assert out == pytest.approx(1.0)
     assert into == pytest.approx(1.0)
+
+
+def test_adaptive_routing_gives_way_to_a_spine_with_fewer_cables() -> None:
+    """Leaf a has two cables to each of three spines, b two to s and t and one to u; 100e9 bytes.
+
+    Evenly a third goes by u, on one cable down: 33.3e9 bytes, twice what the others carry. Adaptively 2 : 2 : 1, so
+    that every cable into b carries a fifth.
+    """
+    pairs = [(leaf, spine) for leaf in "ab" for spine in "stu" for _ in range(2)]
+    pairs.remove(("b", "u"))
+    graph = switch_graph(fabric(*pairs))
+    flows = [[0, 100e9], [0, 0]]
+    even = laid_by_pair(graph, flows, "ab", "ab")
+    adaptive = laid_by_pair(graph, flows, "ab", "ab", adaptive=True)
+    assert max(even.values()) == pytest.approx(100e9 / 3 / RATE)
+    assert max(adaptive.values()) == pytest.approx(20e9 / RATE)
