@@ -135,7 +135,9 @@ def _elsewhere(fabric: Fabric, on_rails: Sequence[Attachment]) -> dict[str, tupl
         hca = fabric.hcas[link.hca]
         if hca.node is None or (hca.guid, link.switch) in known:
             continue
-        device = f"{hca.device or hca.guid}/{link.hca_port}"
+        device = hca.device or hca.guid
+        if link.hca_port > 1:
+            device += f":{link.hca_port}"
         found.setdefault(hca.node, []).append(
             Attachment(
                 node=hca.node,
