@@ -34,10 +34,14 @@ def _predicted(shown: Mapping[str, Any]) -> list[str]:
     what = "step" if predicted["what"] == "step" else "links busy for"
     running = shown["running"]["jobs"]
     if not shown["jobs"]:
-        return [f"shares no link with any of {running} running jobs"]
+        return [f"shares no link with any of {running} running jobs, as far as they are known"]
     alone, beside = predicted["alone_step_s"], predicted["step_s"]
+    kinds = [one["kind"] for one in shown["jobs"]]
+    jobs = sum(kind in ("plan", "measured") for kind in kinds)
+    whom = [f"{jobs} of {running} running jobs", *(["storage"] if "storage" in kinds else [])]
+    whom += ["traffic that nobody explains"] if "background" in kinds else []
     return [
-        f"shares {shown['shared_link_count']} links with {len(shown['jobs'])} of {running} running jobs and storage",
+        f"shares {shown['shared_link_count']} links with {', '.join(whom)}",
         f"{what} {_time(beside)} beside them, {_time(alone)} alone: {_slower(predicted['slowdown'])}",
     ]
 

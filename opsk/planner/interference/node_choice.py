@@ -21,11 +21,12 @@ from opsk.planner.interference.running import RunningLoads
 from opsk.planner.interference.wires import Wires
 from opsk.planner.order import UNKNOWN_UNIT, slurm_order, unit_of_nodes
 
-_RANKS_JUDGED = 1 << 17
-"""Ranks, times sets of nodes, that are judged at most: about a second."""
-_MOST_SETS = 32
+_RANKS_JUDGED, _LEAVES_JUDGED = 1 << 16, 1 << 11
+"""Ranks and leaves of all sets together that are judged at most: seconds at worst. Two sets are judged in any case."""
+_LEAST_SETS, _MOST_SETS = 2, 32
 _MOST_SEEDS = 8
 _APART = 1 << 20
+_SAME = 1.0 + 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +68,21 @@ def choose_nodes(
     if len(known) < needed:
         return NodeChoice(best=(), worst=(), considered=0)
     sets = _Sets(wires, known, running)
-    limit = int(np.clip(_RANKS_JUDGED // max(shape.plan.gpus, 1), 2, _MOST_SETS))
+    limit = int(np.clip(_RANKS_JUDGED // max(shape.plan.gpus, 1), _LEAST_SETS, _MOST_SETS))
     chosen: dict[frozenset[str], tuple[str, ...]] = {}
+    leaves = 0
     for good, bad in zip(
         _padded(sets.good(needed), limit), _padded(sets.bad(needed), max(limit // 4, 1)), strict=False
     ):
         for row in (good, bad):
-            if row and len(chosen) < limit:
-                chosen.setdefault(frozenset(row), row)
+            if row and frozenset(row) not in chosen and len(chosen) < limit:
+                leaves += len({hca.leaf for node in row for hca in wires.rails.attachments[node]})
+                if leaves <= _LEAVES_JUDGED or len(chosen) < _LEAST_SETS:
+                    chosen[frozenset(row)] = row
     judged = sorted((_judged(wires, shape, row, running, sets.unit) for row in chosen.values()), key=_speed)
-    fastest = judged[:most]
-    rest = [one for one in judged[::-1] if one not in fastest and one.step_s > judged[0].step_s]
-    return NodeChoice(best=tuple(fastest), worst=tuple(rest[:most]), considered=len(judged))
+    slower = [one for one in judged if one.step_s > judged[0].step_s * _SAME][-min(most, len(judged) // 2 or 1) :]
+    fastest = [one for one in judged if one not in slower][:most]
+    return NodeChoice(best=tuple(fastest), worst=tuple(slower[::-1]), considered=len(judged))
 
 
 def _speed(one: NodeSet) -> tuple[float, int, tuple[str, ...]]:
