@@ -16,7 +16,7 @@ from opsk.cli.place_inputs import Asked
 from opsk.config import load_site
 from opsk.hostlist import fold
 from opsk.planner.interference.contention import AxisShare, Interference, Neighbour, SharedLink, interference
-from opsk.planner.interference.load import JobShape, LoadKind, job_shape, placed_load
+from opsk.planner.interference.load import JobShape, Load, LoadKind, job_shape, placed_load
 from opsk.planner.interference.node_choice import NodeSet, choose_nodes
 from opsk.planner.interference.wires import Wires, wires_of
 from opsk.planner.placement import Placement
@@ -101,19 +101,34 @@ def shape_of_asked(asked: Asked, placement: Placement) -> JobShape:
 def interference_document(
     asked: Asked, placement: Placement, wires: Wires, wire: Wire, free: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the document; keys are a contract: they are added to, never changed."""
+    """Return the document of a job that `opsk place` placed; see ``document_of_load``."""
     shape = shape_of_asked(asked, placement)
-    name = asked.job.label if asked.job else CANDIDATE
-    found = interference(placed_load(name, wires, shape, placement), wire.running)
+    load = placed_load(asked.job.label if asked.job else CANDIDATE, wires, shape, placement)
+    return document_of_load(load, shape, asked.fabric, wires, wire, free)
+
+
+def document_of_load(
+    load: Load, shape: JobShape, fabric: Fabric, wires: Wires, wire: Wire, free: Sequence[str]
+) -> dict[str, Any]:
+    """Return the document of any candidate; keys are a contract: they are added to, never changed.
+
+    Parameters
+    ----------
+    wire
+        What runs now; prepared once, it serves many candidates.
+    free
+        Nodes to choose the best and worst among; none are chosen when empty.
+    """
+    found = interference(load, wire.running)
     choice = choose_nodes(wires, shape, free, wire.running) if free else None
-    show = _Names(asked.fabric, wires)
+    show = _Names(fabric, wires)
     assumed = [*wire.assumed]
-    if not placement.is_whole_step:
+    if not shape.step.is_whole:
         why = "the cluster's GPUs are not known: steps are their communication alone, none of it hidden"
         assumed.append(Assumption(field="step", value="communication", why=why))
     return {
         "predicted": {
-            "what": "step" if placement.is_whole_step else "communication",
+            "what": "step" if shape.step.is_whole else "communication",
             "alone_step_s": found.alone_s,
             "step_s": found.step_s,
             "slowdown": found.slowdown,

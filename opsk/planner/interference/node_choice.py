@@ -81,7 +81,7 @@ def choose_nodes(
                     chosen[frozenset(row)] = row
     judged = sorted((_judged(wires, shape, row, running, sets.unit) for row in chosen.values()), key=_speed)
     slower = [one for one in judged if one.step_s > judged[0].step_s * _SAME][-min(most, len(judged) // 2 or 1) :]
-    fastest = [one for one in judged if one not in slower][:most]
+    fastest = [one for one in judged if not slower or one.step_s * _SAME < slower[0].step_s][:most]
     return NodeChoice(best=tuple(fastest), worst=tuple(slower[::-1]), considered=len(judged))
 
 
