@@ -15,7 +15,7 @@ from opsk.planner.switch_graph import SwitchGraph
 
 Matrix = npt.NDArray[np.float32]
 _MAX_HOPS = 16
-_LEAST_BATCH = 32
+_LEAST_BATCH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class EvenRoutes:
         self._start, self._far, self._link = _adjacency(graph)
         self._cables = graph.cables[self._link // 2].astype(np.float64)
         self._passing = self._transit[self._far]
-        self._distances: dict[int, tuple[npt.NDArray[np.int32], Shares]] = {}
+        self._distances: dict[bytes, tuple[npt.NDArray[np.int32], Shares]] = {}
         self._paths: dict[tuple[int, int], Path | None] = {}
 
     @property
@@ -86,30 +86,44 @@ class EvenRoutes:
         return self._start[switches][owner] + offset, owner
 
     def _distance(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
-        """Return the cables to ``target`` from each switch that traffic passes through, and its weight; kept."""
-        found = self._distances.get(target)
-        if found is not None:
-            return found
+        """Return the cables to ``target`` from each switch that traffic passes through, and its weight.
+
+        Kept for all leaves with the same cables upwards: they are as far from everything but themselves.
+        """
+        first, _ = self._edges(np.array([target]))
+        key = np.array([target]) if self._transit[target] else np.concatenate([self._far[first], self._cables[first]])
+        found = self._distances.get(key.tobytes())
+        if found is None:
+            found = self._distances[key.tobytes()] = self._searched(target)
+        return found
+
+    def _searched(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
+        """Search outwards from ``target``, whose own distance stays unseen."""
         distance = np.full(len(self._graph.guids), _UNSEEN, dtype=np.int32)
-        distance[target] = 0
         weight = np.ones(distance.size)
         here, steps = np.array([target]), 0
         while here.size:
             steps += 1
             edges, _ = self._edges(here)
-            edges = edges[self._passing[edges]]
-            reached = np.unique(self._far[edges])
-            here = reached[distance[reached] == _UNSEEN]
+            reached = np.zeros(distance.size, dtype=np.bool_)
+            reached[self._far[edges[self._passing[edges]]]] = True
+            reached[target] = False
+            here = np.flatnonzero(reached & (distance == _UNSEEN))
             distance[here] = steps
             if self._adaptive and here.size:
-                weight[here] = self._thin(here, distance, weight, steps - 1)
-        self._distances[target] = distance, weight
+                weight[here] = self._thin(here, distance, weight, target, steps - 1)
         return distance, weight
 
-    def _thin(self, here: Index, distance: npt.NDArray[np.int32], weight: Shares, steps: int) -> Shares:
+    def _steps_to(self, target: int, edges: Index, distance: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return how far the switch at the far end of each edge is from the target."""
+        far = self._far[edges]
+        found: npt.NDArray[np.int32] = np.where(far == target, np.int32(0), distance[far])
+        return found
+
+    def _thin(self, here: Index, distance: npt.NDArray[np.int32], weight: Shares, target: int, steps: int) -> Shares:
         """Return the weights of switches that are one step further: 1, less where fewer cables go on than usual."""
         edges, owner = self._edges(here)
-        onward = distance[self._far[edges]] == steps
+        onward = self._steps_to(target, edges, distance) == steps
         edges, owner = edges[onward], owner[onward]
         ways = np.bincount(owner, weights=self._cables[edges] * weight[self._far[edges]], minlength=here.size)
         found: Shares = np.minimum(ways / np.median(ways), 1.0)
@@ -123,11 +137,11 @@ class EvenRoutes:
         links: list[Index] = []
         shares: list[Shares] = []
         edges, owner = self._edges(here)
-        near = int(distance[self._far[edges]].min(initial=_UNSEEN))
+        near = int(self._steps_to(target, edges, distance).min(initial=_UNSEEN))
         while here.size:
             if near >= _UNSEEN:
                 return None
-            nearer = distance[self._far[edges]] == near
+            nearer = self._steps_to(target, edges, distance) == near
             edges, owner = edges[nearer], owner[nearer]
             reach = weight[self._far[edges]]
             ways = np.bincount(owner, weights=self._cables[edges] * reach, minlength=here.size)

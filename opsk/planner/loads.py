@@ -19,7 +19,7 @@ from opsk.planner.routes import BulkRoutes, Routes
 from opsk.planner.seats import NOWHERE, Index, Ports
 from opsk.planner.traffic import AXES
 
-_BULK_PAIRS = 300
+_BULK_PAIRS = 2000
 """From so many leaf pairs on, one seating's traffic is laid on all cables at once rather than pair by pair."""
 
 

@@ -36,7 +36,13 @@ def unit_of_nodes(rails: Rails, nodes: Sequence[str]) -> dict[str, int]:
 
 
 def node_order(
-    rails: Rails, nodes: Sequence[str], *, needed: int, block_nodes: int, domain_of: Mapping[str, str]
+    rails: Rails,
+    nodes: Sequence[str],
+    *,
+    needed: int,
+    block_nodes: int,
+    domain_of: Mapping[str, str],
+    group_nodes: int = 1,
 ) -> tuple[str, ...]:
     """Return the ``needed`` nodes to take, in the order in which ranks fill them.
 
@@ -46,12 +52,16 @@ def node_order(
         Nodes of one outermost group of the plan, 1 where it is no whole number.
     domain_of
         Node to HB domain; a domain's nodes stay together.
+    group_nodes
+        Nodes that a group of ranks fills which should not leave its domain: while there are enough, only so many nodes
+        of a domain are taken as hold whole groups (16 of an NVL72's 18 for groups of 64).
     """
     units = unit_of_nodes(rails, nodes)
     members: defaultdict[int, list[str]] = defaultdict(list)
     for node in sorted(set(nodes), key=lambda name: (natural(domain_of[name]), natural(name))):
         members[units[node]].append(node)
-    chosen = _compact(members, needed)
+    whole = {unit: _whole_groups(names, domain_of, group_nodes) for unit, names in members.items()}
+    chosen = _compact(whole if sum(map(len, whole.values())) >= needed else members, needed)
     bins: dict[tuple[int, str], list[str]] = {}
     for unit in _nearest_first(rails, chosen):
         crowded = Counter(domain_of[node] for node in chosen[unit])
@@ -59,6 +69,17 @@ def node_order(
             domain = domain_of[node] if crowded[domain_of[node]] > 1 else ""
             bins.setdefault((unit, domain), []).append(node)
     return _in_blocks(list(bins.values()), block_nodes)
+
+
+def _whole_groups(nodes: Sequence[str], domain_of: Mapping[str, str], group_nodes: int) -> list[str]:
+    """Return the nodes without those of each domain that would be left over from whole groups."""
+    left = {domain: count // group_nodes * group_nodes for domain, count in Counter(map(domain_of.get, nodes)).items()}
+    kept = []
+    for node in nodes:
+        if left[domain_of[node]]:
+            left[domain_of[node]] -= 1
+            kept.append(node)
+    return kept
 
 
 def _compact(members: Mapping[int, list[str]], needed: int) -> dict[int, list[str]]:

@@ -71,7 +71,7 @@ def prepare(
     default_nodes = default_nodes[: math.ceil(plan.gpus / gpus_per_node)]
     largest = _largest_domain(candidates, domain_of) * gpus_per_node
     ways = packings(plan.gpus, inner_group(plan, largest), gpus_per_node, largest, len(candidates))
-    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, needed=ways[0].nodes)
+    orders = _good_orders(plan, rails, nodes, gpus_per_node, domain_of, order, ways[0])
     spares = candidates if len(candidates) <= max(MOST_NODES, ways[0].nodes + _MOST_SPARES) else ()
     universe = tuple(dict.fromkeys([*default_nodes, *(name for row in orders for name in row), *spares]))
     job = Job(
@@ -151,18 +151,21 @@ def _good_orders(
     gpus_per_node: int,
     domain_of: Mapping[str, str],
     order: RankOrder,
-    *,
-    needed: int,
+    packing: Packing,
 ) -> list[tuple[str, ...]]:
     """Return orders with units in a row, and with each kind of group that spans nodes kept within units.
 
     These are the outermost groups of the plan (stages, or replicas), expert-parallel and context-parallel groups.
     """
     sizes = (plan.gpus // rank_grid(plan, order).outermost(), plan.tp * plan.ep, plan.tp * plan.cp)
-    blocks = dict.fromkeys(size // gpus_per_node for size in sizes if size % gpus_per_node == 0)
+    blocks = dict.fromkeys(max(size // gpus_per_node, 1) for size in sizes if size % gpus_per_node == 0)
+    inner = packing.inner // gpus_per_node if packing.inner % gpus_per_node == 0 else 1
+    pairs = [(block, inner) for block in (*blocks, 1)]
+    if len(set(domain_of.values())) < len(domain_of):
+        pairs = [*((block, block) for block in blocks), *pairs]
     found: list[tuple[str, ...]] = []
-    for block_nodes in (*blocks, 1):
-        row = node_order(rails, nodes, needed=needed, block_nodes=max(block_nodes, 1), domain_of=domain_of)
+    for block, group in pairs:
+        row = node_order(rails, nodes, needed=packing.nodes, block_nodes=block, domain_of=domain_of, group_nodes=group)
         if row not in found:
             found.append(row)
     return found

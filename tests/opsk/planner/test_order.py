@@ -67,3 +67,14 @@ def test_nodes_off_the_fabric_come_last(rails_of: RailsMaker) -> None:
     rails = rails_of([["n1", "n2"]])
     assert ordered(rails, ["n0", "n1", "n2"], 3) == ("n1", "n2", "n0")
     assert ordered(rails, ["n0", "n1", "n2"], 2) == ("n1", "n2")
+
+
+def test_nodes_left_over_from_whole_groups_stay_free(rails_of: RailsMaker) -> None:
+    """Two racks of five nodes, groups of two: four of each are taken, not five of one and three of the other."""
+    racks = [[f"{rack}{number}" for number in range(5)] for rack in "ab"]
+    names = [*racks[0], *racks[1]]
+    of = {name: name[0] for name in names}
+    rails = rails_of(racks)
+    taken = node_order(rails, names, needed=8, block_nodes=1, domain_of=of, group_nodes=2)
+    assert taken == ("a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3")
+    assert len(node_order(rails, names, needed=9, block_nodes=1, domain_of=of, group_nodes=2)) == 9

@@ -290,3 +290,13 @@ def test_the_real_rail_fabric_is_healed_of_its_swapped_node(shared: Path) -> Non
     assert placed.default_traffic.rail_local_fraction == pytest.approx(0.9375)
     assert placed.traffic.rail_local_fraction == 1.0
     assert gpus(placed, "b08-p1-dgx-08-c01") == [0, 1, 2, 3, 6, 7, 4, 5]
+
+
+def test_an_nvl72_keeps_two_of_its_eighteen_nodes_spare(model: ModelShape, rails_of: RailsMaker) -> None:
+    """Two racks of 18 nodes of 4 GPUs, tp 64: by name the second group straddles the racks, placed none does."""
+    nodes = names(36)
+    domains = {name: f"rack{number // 18}" for number, name in enumerate(nodes)}
+    wide = replace(model, heads=64, kv_heads=64, head_dim=16)
+    placed = place(wide, Plan(tp=64, dp=2, global_batch=2), rails_of([nodes], hcas=4), nodes, 4, domains)
+    assert placed.default_traffic.tp_inter_node_bytes > 0 == placed.traffic.tp_inter_node_bytes
+    assert placed.spare_nodes == ("n16", "n17", "n34", "n35")
