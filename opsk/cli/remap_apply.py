@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,12 @@ from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option
 from opsk.slurm.command import DEADLINE_S, command_environment
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import Command, Where, Who
+from opsk.slurm.remap_commands import Command, Where, Who, state_of
 
 _MOST_SAID = 300
+_MOST_WAITED_S = 180.0
+"""A job that is requeued is COMPLETING while its processes are killed and epilogs run."""
+_POLL_S = 0.5
 _LEVELS = {"administrator": Who.ADMINISTRATOR, "operator": Who.OPERATOR}
 
 Run = Callable[[Sequence[str]], tuple[int, str]]
@@ -99,7 +103,8 @@ def apply_option(
     written = _write_rank_file(option, terms)
     done: list[str] = []
     for number, command in enumerate(todo):
-        status, said = runs(command.argv)
+        status, said = _await(command, terms, runs)
+        status, said = (status, said) if status else runs(command.argv)
         if status:
             rest = tuple((later.text, "not run any more") for later in todo[number + 1 :])
             return Applied(
@@ -108,6 +113,19 @@ def apply_option(
             )  # fmt: skip
         done.append(command.text)
     return Applied(kind=shown.kind, title=shown.title, rights=mine, done=tuple(done), left=left, rank_file=written)
+
+
+def _await(command: Command, terms: Terms, run: Run) -> tuple[int, str]:
+    """Wait until the job is in the state that a command needs; a status other than 0 when it does not come."""
+    deadline = time.monotonic() + _MOST_WAITED_S
+    while command.when:
+        status, said = run(state_of(terms.job))
+        if status or said.strip() == command.when:
+            return status, said
+        if time.monotonic() > deadline:
+            return 1, f"job {terms.job} is still {said.strip()} after {_MOST_WAITED_S:.0f} s, not {command.when}"
+        time.sleep(_POLL_S)
+    return 0, ""
 
 
 def caller_rights(job: JobRecord | None, run: Run) -> tuple[Who, ...]:

@@ -77,4 +77,5 @@ def _command(command: Command) -> dict[str, Any]:
         "where": command.where,
         "why": command.why,
         "later": command.later,
+        "when": command.when,
     }

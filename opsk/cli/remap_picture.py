@@ -114,7 +114,8 @@ def _option(option: Mapping[str, Any], common: Collection[str]) -> Iterator[str]
         yield from _folded(f"   on {node}: CUDA_VISIBLE_DEVICES={gpus}", "   ")
     for command in option["commands"]:
         who = "in the job" if command["where"] == "in the job" else command["who"]
-        yield from _command(f"{'later, ' if command['later'] else ''}{who}", command["text"])
+        when = "later, " if command["later"] else f"when {command['when']}, " if command["when"] else ""
+        yield from _command(f"{when}{who}", command["text"])
     for need in option["needs"]:
         if need in common:
             continue

@@ -37,10 +37,13 @@ EXPEDITED_SINCE: Release = (25, 11)
 
 PLACEHOLDER = "YOUR_COMMAND"
 """Stands for what the batch script launches; a command that holds it cannot be run by opsk."""
+PENDING = "PENDING"
 UNKNOWN_JOB = "JOBID"
 """Stands for the id of a job that was not named; a command that holds it cannot be run either."""
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_EVERY_NODE = "ALL"
+"""What scontrol takes for all nodes there are."""
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _REASON = re.compile(r"[^\w .,:/+-]")
 _LONGEST_REASON = 120
@@ -75,7 +78,8 @@ class Where(StrEnum):
 class Command:
     """One command: its arguments, whose rights it needs (``who``), where it runs, why, and its environment.
 
-    ``later`` marks what waits for something else, such as the end of a repair.
+    ``later`` marks what waits for the end of a repair. ``when`` is the state that the job must be in first, as
+    ``squeue -o %T`` shows it; empty where that does not matter.
     """
 
     argv: tuple[str, ...]
@@ -84,6 +88,7 @@ class Command:
     where: Where = Where.ANYWHERE
     environment: Mapping[str, str] = field(default_factory=dict)
     later: bool = False
+    when: str = ""
 
     @property
     def text(self) -> str:
@@ -145,6 +150,11 @@ def requeue(job: str) -> Command:
     )
 
 
+def state_of(job: str) -> tuple[str, ...]:
+    """Return the command that prints the state of a job; ``COMPLETING`` until its nodes are clean."""
+    return ("squeue", "-h", f"--jobs={_job(job)}", "--states=all", "-o", "%T")
+
+
 def hold_back(job: str) -> Command:
     """Put a running job back into the queue and hold it there."""
     return Command(
@@ -190,7 +200,9 @@ def start_now(job: str) -> Command:
     return Command(
         argv=("scontrol", "update", f"jobid={_job(job)}", "starttime=now"),
         who=Who.USER,
-        why="without it the job waits 120 s before it may start",
+        why="without it the job waits 120 s before it may start; not before squeue shows PENDING: the end of "
+        "COMPLETING sets the 120 s again",
+        when=PENDING,
     )
 
 
@@ -245,7 +257,7 @@ def _nodes(names: Sequence[str]) -> str:
     InputError
         A name is none of a node: it would say something else to Slurm.
     """
-    odd = [name for name in names if not _NODE.fullmatch(name)]
+    odd = [name for name in names if not _NODE.fullmatch(name) or name.upper() == _EVERY_NODE]
     if odd:
         raise InputError(f"{odd[0][:40]!r} is no node name that Slurm would take", hint="see sinfo -N for the names")
     return fold(names)

@@ -129,7 +129,7 @@ def _too_few(situation: Situation, wreck: Wreck, domain: int, needed: int, have:
     here = situation.job.domains == domain
     name = situation.domain_of[situation.job.nodes[int(np.flatnonzero(here)[0])]]
     others = int((situation.not_held & ~wreck.dead & here[:, None]).sum())
-    said = f"HB domain {name} has {have} idle GPUs that the job holds, {needed} are needed"
+    said = f"HB domain {name} has {have} idle GPUs that the job holds, needed: {needed}"
     if others:
         said += (
             f"; {others} more are on its nodes, but Slurm adds no GPU to a running job, and changing the GPUs per node "

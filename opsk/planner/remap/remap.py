@@ -58,11 +58,18 @@ def remap(situation: Situation, failure: Failure, terms: Terms) -> Answer:
 
 
 def predicted(situation: Situation, plan: Plan, verdict: Verdicts | None, step_s: float) -> Predicted:
-    """Return how a plan runs, compared with the job of today."""
+    """Return how a plan runs, compared with the job of today.
+
+    Communication alone cannot tell what fewer GPUs compute: without a cost model they are as much slower as they are
+    fewer, at least.
+    """
     today_s = float(situation.verdict.step_s[0])
     today = situation.plan.global_batch / today_s if today_s else 0.0
     speed = plan.global_batch / step_s if step_s else 0.0
     known = situation.cluster is not None
+    loss = 1.0 - speed / today if today and speed else 0.0
+    if not known:
+        loss = max(loss, 1.0 - plan.gpus / situation.plan.gpus)
     total_bytes = float(verdict.all_bytes[0]) if verdict is not None else 0.0
 
     def share(part: float) -> float:
@@ -70,7 +77,7 @@ def predicted(situation: Situation, plan: Plan, verdict: Verdicts | None, step_s
 
     return Predicted(
         step_s=step_s,
-        loss=1.0 - speed / today if today and speed else 0.0,
+        loss=loss,
         sequences_per_s=speed,
         tokens_per_s=speed * situation.model.seq if known else None,
         gpus=plan.gpus,
@@ -159,4 +166,7 @@ def _notes(situation: Situation, broken: Wreck) -> Iterator[str]:
     if situation.batch_host in broken.failure.nodes:
         yield f"{situation.batch_host} ran the batch script: the job ends with it, a requeue starts it elsewhere"
     if situation.cluster is None:
-        yield "without --cluster a step is its communication alone: losses are larger than those of a whole step"
+        yield (
+            "without --cluster a step is its communication alone: losses are larger than those of a whole step, and "
+            "fewer GPUs are taken to be as much slower as they are fewer"
+        )

@@ -50,7 +50,7 @@ def _without(situation: Situation, wreck: Wreck, dropped: Index, way: Way) -> Pr
         return Refusal(kind=Kind.SHRINK_DP, why=error.message)
     reason = does_not_fit(situation, smaller)
     if reason:
-        return Refusal(kind=Kind.SHRINK_DP, why=f"with {kept.size} replicas {reason}")
+        return Refusal(kind=Kind.SHRINK_DP, why=f"with dp {kept.size} {reason}")
     before = np.empty(smaller.gpus, dtype=np.int64)
     before[grid.ranks.ravel()] = job.grid.ranks[:, kept].ravel()
     node, gpu = situation.seating.node[0, before], situation.seating.gpu[0, before]

@@ -41,7 +41,7 @@ def spare_node(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Pro
     spares, free = whole & situation.held & ~situation.used, whole & situation.free
     reason = stays_impossible(situation, wreck, is_running=terms.is_running)
     if not reason and np.count_nonzero(spares) < len(hit):
-        reason = f"the job holds {_nodes(np.count_nonzero(spares))} to spare, {len(hit)} are needed"
+        reason = f"the job holds {_nodes(np.count_nonzero(spares))} to spare, needed: {len(hit)}"
     if reason:
         yield Refusal(kind=Kind.SPARE_NODE, why=f"inside the allocation: {reason}")
     else:
@@ -49,7 +49,7 @@ def spare_node(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Pro
     if not situation.held[hit].all() or np.count_nonzero(free) + np.count_nonzero(spares) < len(hit):
         yield Refusal(
             kind=Kind.SPARE_NODE,
-            why=f"through the queue: {_nodes(np.count_nonzero(free))} free are known, {len(hit)} are needed",
+            why=f"through the queue: {_nodes(np.count_nonzero(free))} free are known, needed: {len(hit)}",
         )
     elif not free.any():
         yield Refusal(kind=Kind.SPARE_NODE, why="through the queue: no free node is known")
@@ -67,7 +67,7 @@ def _best(situation: Situation, wreck: Wreck, hit: Sequence[int], among: Mask, w
         moved = sum(int(ranks.size) for ranks, _ in pairs)
         if is_preferred(situation, verdict, moved, best[0] if best else None, fewest):
             best, fewest = (verdict, (node, gpu), int(pairs[0][1])), moved
-        if as_good_as_today(situation, best[0]):
+        if best is not None and as_good_as_today(situation, best[0]):
             break
     if best is None or not np.isfinite(best[0].step_s[0]):
         return Refusal(kind=Kind.SPARE_NODE, why="no spare node has a path to the others")
