@@ -17,7 +17,7 @@ from opsk.planner.flows import Seating
 from opsk.planner.judging import Job, Verdicts, judge
 from opsk.planner.order import slurm_order, unit_of_nodes
 from opsk.planner.ranks import RankOrder, rank_grid
-from opsk.planner.remap.kept_loads import KeptLoads, keep
+from opsk.planner.remap.kept_loads import KeptLoads, changed, keep
 from opsk.planner.routes import Routes, UplinkRoutes
 from opsk.planner.seating import domain_names, domain_numbers, seating_of
 from opsk.planner.seats import Index, ports_of
@@ -173,6 +173,7 @@ def prepare(
     taken[node, gpu] = True
     not_held = _not_held(universe, len(used) + len(spares), hosts)
     units = unit_of_nodes(rails, universe)
+    kept = keep(job, seating)
     places = np.arange(len(universe))
     return Situation(
         model=model,
@@ -180,8 +181,8 @@ def prepare(
         order=order,
         job=job,
         seating=seating,
-        verdict=judge(job, seating),
-        kept=keep(job, seating),
+        verdict=changed(job, kept, seating) or judge(job, seating),
+        kept=kept,
         used=places < len(used),
         held=places < len(used) + len(spares),
         idle=~taken & ~not_held,
