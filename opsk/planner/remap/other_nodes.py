@@ -28,12 +28,20 @@ def nearest_nodes(situation: Situation, node: int, among: Mask) -> list[int]:
             tuple(ports.bytes_per_s[row].tolist()),
         )
         found.setdefault(key, other)
-    return sorted(found.values(), key=lambda other: (*distance(situation, node, other), other))
+    return sorted(found.values(), key=lambda other: nearness(situation, node, other))
 
 
 def is_shared(situation: Situation, node: int) -> bool:
     """Return whether a node's HB domain has other nodes as well."""
     return bool(np.count_nonzero(situation.job.domains == situation.job.domains[node]) > 1)
+
+
+def nearness(situation: Situation, node: int, other: int) -> tuple[bool, bool, int, int, int]:
+    """Return what nodes are sorted by: where they are, then how many GPUs are on another rail than ``node``'s."""
+    domain, unit, cables = distance(situation, node, other)
+    ports = situation.job.ports
+    off = int((ports.rail[ports.port[node]] != ports.rail[ports.port[other]]).sum())
+    return domain, unit, off, cables, other
 
 
 def distance(situation: Situation, node: int, other: int) -> tuple[bool, bool, int]:

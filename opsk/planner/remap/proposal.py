@@ -106,7 +106,7 @@ def like_gpus(situation: Situation, wanted: Sequence[int], there: int, free: Seq
         for at, (want, need) in enumerate(zip(wanted, rail, strict=True)):
             fitting = [gpu for gpu in left if chosen[at] < 0 and is_good(gpu, want, rail_there[gpu], need)]
             if fitting:
-                chosen[at] = min(fitting, key=lambda gpu: (abs(gpu - want), gpu))
+                chosen[at] = min(fitting)
                 left.remove(chosen[at])
     return chosen
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from opsk.planner.judging import Verdicts
 from opsk.planner.remap.failure import Wreck
-from opsk.planner.remap.other_nodes import distance, nearest_nodes, taken_over
+from opsk.planner.remap.other_nodes import distance, nearest_nodes, nearness, taken_over
 from opsk.planner.remap.proposal import (
     Proposal,
     as_good_as_today,
@@ -106,7 +106,7 @@ def _choices(
     left = among.copy()
     pairs = []
     for node in hit:
-        there = min(np.flatnonzero(left).tolist(), key=lambda other: (*distance(situation, node, other), other))
+        there = min(np.flatnonzero(left).tolist(), key=lambda other: nearness(situation, node, other))
         left[there] = False
         pairs.append((np.flatnonzero(seated == node), there))
     yield pairs
