@@ -227,6 +227,14 @@ def test_slurm_tells_the_nodes_and_who_is_free(plan_file: str, dump: str, monkey
     assert spares[1]["commands"][1]["argv"] == ["scontrol", "requeue", "4711"]
 
 
+def test_the_plan_of_the_advice_will_do(dump: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_slurm(monkeypatch, FakeSlurm(replace(JOB, admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=4")))
+    shown = answer("4711", "--failed", "gpu:n2/5", "--fabric", dump)
+    assert {option["kind"] for option in shown["options"]} == {"spare_node", "shrink_dp", "wait"}
+    assert shown["what"] == "communication"
+    assert any("without --cluster" in note for note in shown["notes"])
+
+
 def test_a_pending_job_needs_its_nodes_named(plan_file: str, dump: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_slurm(monkeypatch, FakeSlurm(replace(JOB, state="PENDING", nodes=(), gpu_indices={})))
     error = refusal("4711", "--failed", "gpu:n2/5", "--plan", plan_file, "--fabric", dump)
