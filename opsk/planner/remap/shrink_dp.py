@@ -57,12 +57,12 @@ def _without(situation: Situation, wreck: Wreck, dropped: Index, way: Way) -> Pr
     verdict = _judged(situation, wreck, smaller, grid, node, gpu)
     if not np.isfinite(verdict.step_s[0]):
         return Refusal(kind=Kind.SHRINK_DP, why="the ranks that are left have no path to each other")
+    gives_back = way is Way.RESIZE and bool(wreck.failure.drain - {situation.batch_host})
     shown = ", ".join(map(str, dropped[:6].tolist())) + (", ..." if dropped.size > 6 else "")
-    excluded = way is not Way.RELAUNCH and bool(wreck.failure.drain)
     return Proposal(
         kind=Kind.SHRINK_DP,
         title=f"without replica{'' if dropped.size == 1 else 's'} {shown}: dp {plan.dp} to {smaller.dp}"
-        + (", failed nodes given back" if excluded and way is Way.RESIZE else ""),
+        + (", failed nodes given back" if gives_back else ""),
         way=way,
         plan=smaller,
         node=node,

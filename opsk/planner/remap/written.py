@@ -135,7 +135,9 @@ def _commands(
         return (*drained, step)
     if proposal.way is Way.RESIZE:
         held = [situation.job.nodes[at] for at in np.flatnonzero(situation.held)]
-        kept = [name for name in held if name not in broken.failure.drain and name not in broken.failure.nodes]
+        # The batch script needs its node even where no rank can run there any more.
+        gone = (broken.failure.drain - {situation.batch_host}) | broken.failure.nodes
+        kept = [name for name in held if name not in gone]
         return (*drained, *((give_back(terms.job, kept),) if len(kept) < len(held) else ()), step)
     if proposal.way is Way.HOLD:
         back = (hold_back(terms.job),) if terms.is_running else ()

@@ -215,6 +215,13 @@ def test_a_dead_gpu_of_the_batch_host_leaves_the_script_alive() -> None:
     assert option.rendezvous.after == "n4"
 
 
+def test_the_batch_host_is_not_given_back_while_its_script_lives() -> None:
+    option = only(remap(whole_job(), dead_gpu("n0", 1), TERMS), Kind.SHRINK_DP)
+    assert option.nodes == ("n1", "n2", "n3")
+    assert not any("nodelist=" in word for command in option.commands for word in command.argv[:4])
+    assert "given back" not in option.title
+
+
 def test_a_dead_node_needs_a_job_that_outlives_it() -> None:
     answer = remap(whole_job(spares=["n4"]), dead_node("n1"), TERMS)
     assert any("--no-kill" in need for need in only(answer, Kind.SPARE_NODE).needs)
