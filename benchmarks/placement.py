@@ -10,8 +10,8 @@ import random
 import resource
 import time
 
-from opsk.planner.placement import place
 from opsk.planner.network import routes_of
+from opsk.planner.placement import place
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.model import ModelShape

@@ -7,6 +7,7 @@ Only the command that was named is imported, so that ``opsk check`` needs neithe
 from __future__ import annotations
 
 import io
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -27,6 +28,10 @@ CORE_COMMANDS = {
     "validate": "opsk.cli.validate:validate",
 }
 """Command word to ``module:object`` of the commands that the core itself brings."""
+
+LINEAR_ALGEBRA_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Set to 1 unless the caller says otherwise: threads of small products wait for each other's cores on a busy login node.
+Beside two busy processes, ``python -m benchmarks.placement`` took 7 s for what one thread does in 2."""
 
 
 class LazyCommands(click.Group):
@@ -67,6 +72,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without arrows gets ?, no traceback
+    for name in LINEAR_ALGEBRA_THREADS:
+        os.environ.setdefault(name, "1")
     try:
         status = opsk.main(standalone_mode=False)
     except click.ClickException as error:

@@ -9,6 +9,7 @@ out: that it also answers to other jobs' traffic.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,19 @@ from opsk.planner.switch_graph import SwitchGraph
 from opsk.topology.leaf import Attachment
 
 _UNSEEN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pattern:
+    """A path between two leaves of given kinds: which of their own cables, and which links in between.
+
+    ``up`` are places among the edges of the source, ``down`` among those of the target.
+    """
+
+    up: Index
+    between: Index
+    down: Index
+    shares: Shares
 
 
 class EvenRoutes:
@@ -45,6 +59,8 @@ class EvenRoutes:
         self._passing = self._transit[self._far]
         self._distances: dict[bytes, tuple[npt.NDArray[np.int32], Shares]] = {}
         self._paths: dict[tuple[int, int], Path | None] = {}
+        self._keys: dict[int, bytes] = {}
+        self._patterns: dict[tuple[bytes, bytes], _Pattern | None] = {}
 
     @property
     def rates(self) -> Shares:
@@ -67,7 +83,7 @@ class EvenRoutes:
         if one == two:
             return NO_LINKS
         if (one, two) not in self._paths:
-            self._paths[one, two] = self._spread(one, two)
+            self._paths[one, two] = self._found(one, two)
         return self._paths[one, two]
 
     def bulk(self, leaves: Sequence[str], flows: Shares) -> Shares | None:
@@ -90,12 +106,20 @@ class EvenRoutes:
 
         Kept for all leaves with the same cables upwards: they are as far from everything but themselves.
         """
-        first, _ = self._edges(np.array([target]))
-        key = np.array([target]) if self._transit[target] else np.concatenate([self._far[first], self._cables[first]])
-        found = self._distances.get(key.tobytes())
+        key = self._key(target)
+        found = self._distances.get(key)
         if found is None:
-            found = self._distances[key.tobytes()] = self._searched(target)
+            found = self._distances[key] = self._searched(target)
         return found
+
+    def _key(self, switch: int) -> bytes:
+        """Return the same for all leaves with the same cables upwards, and for no other switch."""
+        key = self._keys.get(switch)
+        if key is None:
+            own = slice(self._start[switch], self._start[switch + 1])
+            up = np.array([switch]) if self._transit[switch] else np.stack([self._far[own], self._cables[own]])
+            key = self._keys[switch] = up.tobytes()
+        return key
 
     def _searched(self, target: int) -> tuple[npt.NDArray[np.int32], Shares]:
         """Search outwards from ``target``, whose own distance stays unseen."""
@@ -129,13 +153,40 @@ class EvenRoutes:
         found: Shares = np.minimum(ways / np.median(ways), 1.0)
         return found
 
-    def _spread(self, source: int, target: int) -> Path | None:
-        """Follow a message of size 1 down the distances."""
+    def _found(self, source: int, target: int) -> Path | None:
+        """Return the path, by the pattern that all pairs of leaves with these cables upwards share."""
+        if self._transit[source] or self._transit[target]:
+            hops = self._spread(source, target)
+            return _joined(hops) if hops else None
+        key = (self._key(source), self._key(target))
+        if key not in self._patterns:
+            hops = self._spread(source, target)
+            self._patterns[key] = self._pattern(hops, source, target) if hops else None
+        pattern = self._patterns[key]
+        if pattern is None:
+            return None
+        up, down = self._link[self._start[source] + pattern.up], self._link[self._start[target] + pattern.down] ^ 1
+        return Path(links=np.concatenate([up, pattern.between, down]), shares=pattern.shares)
+
+    def _pattern(self, hops: Sequence[Path], source: int, target: int) -> _Pattern:
+        """Return what of a path is the same for all leaves like these two."""
+        own = self._link[self._start[target] : self._start[target + 1]] ^ 1
+        order = np.argsort(own)
+        first = self._link[self._start[source] : self._start[source + 1]]
+        first_order = np.argsort(first)
+        return _Pattern(
+            up=first_order[np.searchsorted(first, hops[0].links, sorter=first_order)],
+            between=np.concatenate([np.empty(0, dtype=np.int64), *(hop.links for hop in hops[1:-1])]),
+            down=order[np.searchsorted(own, hops[-1].links, sorter=order)],
+            shares=np.concatenate([hop.shares for hop in hops]),
+        )
+
+    def _spread(self, source: int, target: int) -> list[Path] | None:
+        """Follow a message of size 1 down the distances, step by step."""
         distance, weight = self._distance(target)
         here: Index = np.array([source])
         mass: Shares = np.ones(1)
-        links: list[Index] = []
-        shares: list[Shares] = []
+        hops: list[Path] = []
         edges, owner = self._edges(here)
         near = int(self._steps_to(target, edges, distance).min(initial=_UNSEEN))
         while here.size:
@@ -146,22 +197,27 @@ class EvenRoutes:
             reach = weight[self._far[edges]]
             ways = np.bincount(owner, weights=self._cables[edges] * reach, minlength=here.size)
             each = (mass / ways)[owner] * reach
-            links.append(self._link[edges])
-            shares.append(each)
+            hops.append(Path(links=self._link[edges], shares=each))
             here, place = np.unique(self._far[edges], return_inverse=True)
             mass = np.bincount(place, weights=each * self._cables[edges]).astype(np.float64)
             if near == 0:
                 break
             edges, owner = self._edges(here)
             near -= 1
-        return Path(links=np.concatenate(links), shares=np.concatenate(shares))
+        return hops
+
+
+def _joined(hops: Sequence[Path]) -> Path:
+    """Return the steps of a path as one."""
+    return Path(links=np.concatenate([hop.links for hop in hops]), shares=np.concatenate([hop.shares for hop in hops]))
 
 
 def _adjacency(graph: SwitchGraph) -> tuple[Index, Index, Index]:
     """Return where the edges of each switch start, the far switch of each edge, and its link."""
+    # Sorted by the far end too, so that leaves with the same cables upwards have them in the same order.
     near = np.concatenate([graph.one, graph.other])
     far = np.concatenate([graph.other, graph.one])
     link = np.concatenate([2 * np.arange(graph.one.size), 2 * np.arange(graph.one.size) + 1])
-    order = np.argsort(near, kind="stable")
+    order = np.lexsort((far, near))
     start = np.searchsorted(near[order], np.arange(len(graph.guids) + 1))
     return start, far[order], link[order]
