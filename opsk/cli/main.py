@@ -30,8 +30,10 @@ CORE_COMMANDS = {
 """Command word to ``module:object`` of the commands that the core itself brings."""
 
 LINEAR_ALGEBRA_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Set to 1 unless the caller says otherwise: threads of small products wait for each other's cores on a busy login node.
-Beside two busy processes, ``python -m benchmarks.placement`` took 7 s for what one thread does in 2."""
+"""Set to 1 unless the caller says otherwise: on a busy login node such threads wait for each other's cores.
+
+Beside two busy processes, ``python -m benchmarks.placement`` took 7 s for what one thread does in 2.
+"""
 
 
 class LazyCommands(click.Group):
