@@ -80,6 +80,14 @@ def until(client: CommandClient, number: str, wanted: Callable[[JobRecord], bool
     return job
 
 
+def settle(lab: Any) -> None:
+    """Wait until no node still ends a job: one that starts again too soon gets the exit status of its first run."""
+    deadline = time.monotonic() + DEADLINE_S
+    while lab.run("sinfo", "--noheader", "--states=completing", "--format=%N").stdout.strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def written(path: Path, wanted: str) -> str:
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -124,6 +132,7 @@ def test_waiting_holds_the_job_and_the_rest_lets_it_go(
     assert done.returncode == 0, done.stderr
     held = until(client, str(job.id), lambda now: now.state == "PENDING")
     assert held.reason is not None
+    settle(lab)
     later = [text for text, who in json.loads(done.stdout)["applied"]["left"] if "later" in who]
     assert later == [f"scontrol update nodename={failed} state=resume", f"scontrol release {job.id}"]
     for text in later:
