@@ -14,7 +14,7 @@ from opsk.cli.efficiency_choice import load_efficiency
 from opsk.config import load_site
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.fault_cost import FaultCost, FaultPricer
+from opsk.planner.fault_cost import FaultCost, FaultPricer, Repairs
 from opsk.planner.reference_jobs import reference_jobs
 from opsk.planner.step_model import as_cabled
 from opsk.topology.fabric import Fabric, Fault
@@ -27,6 +27,8 @@ _STAND_INS = ((20e9, "summit"), (40e9, "superpod-a100"), (90e9, "superpod-h100")
 _CABLES_LOOKED_AT = 2_000_000
 """Findings times cables that are priced, so that fabrics of 100,000 cables answer within seconds too; 5 at least."""
 _FEWEST, _MOST = 5, 500
+_NAMELESS = ("unnamed_hca", "generic_host_name", "duplicate_host_name")
+"""Kinds of findings whose HCAs cannot be used, since no scheduler can name their host."""
 _NOTICEABLE, _VISIBLE, _SAME = 5e-3, 5e-4, 1e-6
 """Shares: above which adaptive routing is asked too; that one digit of percent shows; that are rounding."""
 
@@ -58,7 +60,8 @@ def priced_faults(
     if len(priceable) > most:
         why = f"the fabric is large: {most} of the {len(priceable)} findings that could be put right are predicted"
         assumed.append(Assumption(field="faults.predicted", value=None, why=why))
-    return [_shown(fault, prices.get(id(fault))) for fault in faults], assumed
+    hcas = sum(not hca.sharp for hca in fabric.hcas.values())
+    return [_shown(fault, prices.get(id(fault)), hcas) for fault in faults], assumed
 
 
 def _prices(
@@ -70,8 +73,9 @@ def _prices(
     spec, assumed = _cluster(rails, named or site.cluster)
     jobs = lru_cache(maxsize=None)(lambda nodes: reference_jobs(spec, nodes, spec.node.gpus, efficiency))
     adaptive = adaptive or site.adaptive_routing
-    pricer = FaultPricer(fabric, rails, jobs, spec.node.gpus, adaptive=adaptive)
-    other = FaultPricer(fabric, rails, jobs, spec.node.gpus, adaptive=True)
+    repairs = Repairs(fabric, rails)
+    pricer = FaultPricer(repairs, jobs, spec.node.gpus, adaptive=adaptive)
+    other = FaultPricer(repairs, jobs, spec.node.gpus, adaptive=True)
     found: dict[int, Price] = {}
     for fault in faults:
         cost = pricer.price(fault)
@@ -81,10 +85,15 @@ def _prices(
     return found, assumed
 
 
-def _shown(fault: Fault, price: Price | None) -> dict[str, Any]:
+def _shown(fault: Fault, price: Price | None, hcas: int) -> dict[str, Any]:
     """Return one finding for programs."""
-    words = "; ".join(part for part in (fault.cost, _words(price) if price else "") if part)
-    return {**_fields(fault), "cost": words, "predicted": _numbers(price) if price else None}
+    said = _words(price) if price else ""
+    numbers = _numbers(price) if price else None
+    if price is None and fault.kind in _NAMELESS and fault.devices:
+        share = len(fault.devices) / hcas
+        said, numbers = f"{share:.1%} of the HCAs serve no job by name", {"unusable_percent": 100 * share}
+    words = "; ".join(part for part in (fault.cost, said) if part)
+    return {**_fields(fault), "cost": words, "predicted": numbers}
 
 
 def _cluster(rails: Rails, name: str | None) -> tuple[ClusterSpec, list[Assumption]]:
@@ -110,8 +119,8 @@ def _fields(fault: Fault) -> dict[str, Any]:
 def _words(price: Price) -> str:
     """Return one clause for people."""
     cost = price.cost
-    if math.isinf(cost.default):
-        return f"predicted: {cost.job} cannot run across it"
+    if math.isinf(cost.default) or math.isinf(cost.placed):
+        return f"predicted: 100 % lost, {cost.job} cannot run across it"
     said = f"predicted: steps {_percent(cost.default)} longer for {cost.job}"
     if cost.rail_local_fraction < cost.rail_local_without - _SAME:
         local, without = cost.rail_local_fraction, cost.rail_local_without
@@ -134,7 +143,7 @@ def _numbers(price: Price) -> dict[str, Any]:
         "slowdown_percent": 100 * cost.default if math.isfinite(cost.default) else None,
         "placed_slowdown_percent": 100 * cost.placed if math.isfinite(cost.placed) else None,
         "adaptive_slowdown_percent": 100 * adaptive.default if math.isfinite(adaptive.default) else None,
-        "can_run": math.isfinite(cost.default),
+        "can_run": math.isfinite(cost.default) and math.isfinite(cost.placed),
         "job": cost.job,
         "nodes": cost.nodes,
         "rail_local_fraction": cost.rail_local_fraction,

@@ -45,32 +45,89 @@ class FaultCost:
     rail_local_without: float
 
 
-class FaultPricer:
-    """Prices the faults of one fabric; what is common to them is worked out once."""
+Change = tuple[frozenset[tuple[str, int, str, int, float]], frozenset[tuple[str, int, str, int, float]]]
+"""Cables that a repair adds and takes away, by their ends and rate."""
 
-    def __init__(
-        self, fabric: Fabric, rails: Rails, jobs: JobsFor, gpus_per_node: int, *, adaptive: bool = False
-    ) -> None:
-        self._fabric, self._rails, self._jobs, self._gpus = fabric, rails, jobs, gpus_per_node
-        self._adaptive = adaptive
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sound:
+    """A fabric with one thing put right; ``has_other_routes`` where cables between switches changed."""
+
+    fabric: Fabric
+    rails: Rails
+    has_other_routes: bool
+    change: Change
+
+
+class Repairs:
+    """The fabric without each of its faults; faults of one cause, which the same repair heals, share it."""
+
+    def __init__(self, fabric: Fabric, rails: Rails) -> None:
+        self.fabric, self.rails = fabric, rails
         self._cabling: Cabling | None = None
-        self._routes = routes_of(fabric, rails, adaptive=adaptive)
-        self._units = unit_of_nodes(rails, tuple(rails.attachments))
-        self._known: dict[tuple[str, ...], list[tuple[ReferenceJob, Prepared]]] = {}
+        self._known = {id(cable) for cable in fabric.cables}
+        self._by_fault: dict[int, Sound | None] = {}
+        self._by_change: dict[Change, Sound] = {}
 
-    def price(self, fault: Fault) -> FaultCost | None:
-        """Return what a fault costs; ``None`` where it names nothing that could be put right."""
+    def without(self, fault: Fault) -> Sound | None:
+        """Return the fabric put right; ``None`` where the fault names nothing that could be."""
+        if id(fault) not in self._by_fault:
+            self._by_fault[id(fault)] = self._repaired(fault)
+        return self._by_fault[id(fault)]
+
+    def _repaired(self, fault: Fault) -> Sound | None:
         if not is_repairable(fault):
             return None
         if self._cabling is None:
-            self._cabling = read_cabling(self._fabric)
-        sound = repaired(self._fabric, fault, cabling=self._cabling)
+            self._cabling = read_cabling(self.fabric)
+        sound = repaired(self.fabric, fault, cabling=self._cabling)
         if sound is None:
             return None
-        rails, routes = self._without(sound)
+        added = [cable for cable in sound.cables if id(cable) not in self._known]
+        kept = {id(cable) for cable in sound.cables}
+        gone = [cable for cable in self.fabric.cables if id(cable) not in kept]
+        change = (frozenset(map(_ends, added)), frozenset(map(_ends, gone)))
+        if change not in self._by_change:
+            self._by_change[change] = self._sound(sound, [*added, *gone], change)
+        return self._by_change[change]
+
+    def _sound(self, sound: Fabric, changed: Sequence[Cable], change: Change) -> Sound:
+        """Return rails of the fabric put right; only what changed is looked at again."""
+        if sound.switches.keys() != self.fabric.switches.keys():
+            return Sound(fabric=sound, rails=find_rails(sound), has_other_routes=True, change=change)
+        between = any({cable.a_guid, cable.b_guid} <= sound.switches.keys() for cable in changed)
+        rails = _recabled(self.rails, sound, changed)
+        return Sound(fabric=sound, rails=rails, has_other_routes=between, change=change)
+
+
+class FaultPricer:
+    """Prices the faults of one fabric; what is common to them is worked out once."""
+
+    def __init__(self, repairs: Repairs, jobs: JobsFor, gpus_per_node: int, *, adaptive: bool = False) -> None:
+        self._repairs, self._jobs, self._gpus, self._adaptive = repairs, jobs, gpus_per_node, adaptive
+        self._fabric, self._rails = repairs.fabric, repairs.rails
+        self._routes = routes_of(repairs.fabric, repairs.rails, adaptive=adaptive)
+        self._units = unit_of_nodes(repairs.rails, tuple(repairs.rails.attachments))
+        self._known: dict[tuple[str, ...], list[tuple[ReferenceJob, Prepared]]] = {}
+        self._prices: dict[Change, FaultCost | None] = {}
+
+    def price(self, fault: Fault) -> FaultCost | None:
+        """Return what a fault costs; ``None`` where it names nothing that could be put right."""
+        sound = self._repairs.without(fault)
+        if sound is None:
+            return None
+        if sound.change not in self._prices:
+            self._prices[sound.change] = self._worst(fault, sound)
+        return self._prices[sound.change]
+
+    def _worst(self, fault: Fault, sound: Sound) -> FaultCost | None:
+        """Return the cost to the job that suffers most."""
+        routes = self._routes
+        if sound.has_other_routes:
+            routes = routes_of(sound.fabric, sound.rails, adaptive=self._adaptive)
         worst: FaultCost | None = None
         for where, nodes in self._landings(fault):
-            for (job, ill), (_, well) in zip(self._ill(nodes), self._judged(nodes, rails, routes), strict=True):
+            for (job, ill), (_, well) in zip(self._ill(nodes), self._judged(nodes, sound.rails, routes), strict=True):
                 found = _cost(f"{job.label} {where}", nodes, ill, well)
                 if worst is None or (found.default, found.placed) > (worst.default, worst.placed):
                     worst = found
@@ -124,21 +181,9 @@ class FaultPricer:
             for job in self._jobs(len(nodes))
         ]
 
-    def _without(self, sound: Fabric) -> tuple[Rails, Routes]:
-        """Return rails and routes of the fabric put right; only what changed is looked at again."""
-        before, after = _by_ends(self._fabric), _by_ends(sound)
-        changed = [cable for key, cable in after.items() if before.get(key) != cable]
-        gone = [cable for key, cable in before.items() if key not in after]
-        if sound.switches.keys() != self._fabric.switches.keys():
-            rails = find_rails(sound)
-            return rails, routes_of(sound, rails, adaptive=self._adaptive)
-        rails = _recabled(self._rails, sound, [*changed, *gone])
-        between = any({cable.a_guid, cable.b_guid} <= sound.switches.keys() for cable in (*changed, *gone))
-        return rails, routes_of(sound, rails, adaptive=self._adaptive) if between else self._routes
 
-
-def _by_ends(fabric: Fabric) -> dict[tuple[str, int, str, int], Cable]:
-    return {(cable.a_guid, cable.a_port, cable.b_guid, cable.b_port): cable for cable in fabric.cables}
+def _ends(cable: Cable) -> tuple[str, int, str, int, float]:
+    return cable.a_guid, cable.a_port, cable.b_guid, cable.b_port, cable.bytes_per_s
 
 
 def _recabled(rails: Rails, sound: Fabric, cables: Sequence[Cable]) -> Rails:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.planner.fault_cost import FaultPricer
+from opsk.planner.fault_cost import FaultPricer, Repairs
 from opsk.planner.reference_jobs import ReferenceJob
 from opsk.planner.step_model import StepModel
 from opsk.planner.traffic import step_bytes
@@ -36,7 +36,7 @@ def priced(fabric: Fabric, model: ModelShape, kind: str) -> tuple[Fabric, float,
 
     rails = find_rails(fabric)
     (fault,) = [fault for fault in rails.faults if fault.kind == kind]
-    cost = FaultPricer(fabric, rails, jobs, GPUS).price(fault)
+    cost = FaultPricer(Repairs(fabric, rails), jobs, GPUS).price(fault)
     assert cost is not None
     return fabric, cost.default, cost.placed, cost.rail_local_fraction, cost.rail_local_without
 
