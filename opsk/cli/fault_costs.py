@@ -80,7 +80,8 @@ def _prices(
     for fault in faults:
         cost = pricer.price(fault)
         if cost is not None:
-            again = other.price(fault) if cost.default > _NOTICEABLE and not adaptive else None
+            asks = cost.default > _NOTICEABLE and not adaptive and repairs.changes_routes(fault)
+            again = other.price(fault) if asks else None
             found[id(fault)] = Price(cost=cost, adaptive=again)
     return found, assumed
 

@@ -75,6 +75,11 @@ class Repairs:
             self._by_fault[id(fault)] = self._repaired(fault)
         return self._by_fault[id(fault)]
 
+    def changes_routes(self, fault: Fault) -> bool:
+        """Return whether cables between switches are other ones when the fault is put right."""
+        sound = self.without(fault)
+        return sound is not None and sound.has_other_routes
+
     def _repaired(self, fault: Fault) -> Sound | None:
         if not is_repairable(fault):
             return None
