@@ -104,24 +104,17 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
     site = load_site()
     cluster_name = request.cluster or (file.cluster if file else None) or site.cluster
     cluster = named_cluster(cluster_name) if cluster_name else None
-    assumed: list[Assumption] = []
-    if file is not None:
-        model, plan = file.model, file.plan
-    elif job is not None:
-        model, (plan, assumed) = STAND_IN, _recorded_plan(job)
-    else:
-        raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
+    model, plan, assumed = _work(file, job)
     nodes = _nodes(request, job)
     dumps = tuple(request.fabric) or site.fabric
-    if dumps:
-        fabric = read_dumps(dumps)
-    else:
-        fabric, guess = _designed(cluster, nodes)
-        assumed.append(guess)
+    fabric, guesses = (read_dumps(dumps), []) if dumps else _designed(cluster, nodes)
     rails = _rails(fabric, nodes)
     candidates = nodes or tuple(rails.attachments)
     told = on_fabric(read_node_files(request.node_files), rails) if request.node_files else {}
-    gpus_per_node, guesses = _gpus_per_node(request, job, file, cluster, plan, candidates)
+    gpus_per_node, more = _gpus_per_node(request, job, file, cluster, plan, candidates)
+    step = COMMUNICATION_ONLY
+    if cluster and file:  # of a stand-in for the job's model no step could be predicted
+        step = step_model(model, plan, as_cabled(cluster, rails), load_efficiency(site.efficiency))
     return Asked(
         model=model,
         plan=plan,
@@ -132,21 +125,36 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
         cluster=cluster,
         job=job,
         slurm_nodes=job.nodes if job is not None and nodes == job.nodes else None,
-        assumed=(*assumed, *guesses),
+        assumed=(*assumed, *guesses, *more),
         is_designed=not dumps,
-        step=step_model(model, plan, as_cabled(cluster, rails), load_efficiency(site.efficiency))
-        if cluster
-        else COMMUNICATION_ONLY,
+        step=step,
         tables=read_routes(request.routes),
         release=_release(slurm),
         adaptive=request.adaptive or site.adaptive_routing,
         hb_domains=_hb_domains(rails, told),
-        affinity={
-            node: fabric_affinity(topology, rails.attachments[node]).guids
-            for node, topology in told.items()
-            if node in rails.attachments
-        },
+        affinity=_affinity(rails, told),
     )
+
+
+def _work(file: PlanFile | None, job: JobRecord | None) -> tuple[ModelShape, Plan, list[Assumption]]:
+    """Return model and plan of the file, else of the job's record.
+
+    Raises
+    ------
+    InputError
+        There is neither.
+    """
+    if file is not None:
+        return file.model, file.plan, []
+    if job is None:
+        raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
+    return STAND_IN, *_recorded_plan(job)
+
+
+def _affinity(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, Mapping[int, str]]:
+    """Return the HCA guid of each GPU of the nodes that tell."""
+    known = {node: topology for node, topology in told.items() if node in rails.attachments}
+    return {node: fabric_affinity(topology, rails.attachments[node]).guids for node, topology in known.items()}
 
 
 def _release(slurm: SlurmClient) -> tuple[int, int] | None:
@@ -237,7 +245,7 @@ def _gpus_per_node(
     raise InputError("the GPUs of a node are not known", hint="name --gpus-per-node or --cluster")
 
 
-def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, Assumption]:
+def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric, list[Assumption]]:
     """Return the fabric that the catalogue's cluster would have, with the nodes filling units one after the other.
 
     Raises
@@ -270,9 +278,8 @@ def _designed(cluster: ClusterSpec | None, nodes: Sequence[str]) -> tuple[Fabric
         speed=speed,
     )
     why = f"no dump was given: cabled without fault as catalogue cluster {cluster.name}, {each} nodes a unit as listed"
-    return replace(fabric, source=f"design of {cluster.name}"), Assumption(
-        field="fabric", value=f"design of {cluster.name}", why=why
-    )
+    guess = Assumption(field="fabric", value=f"design of {cluster.name}", why=why)
+    return replace(fabric, source=f"design of {cluster.name}"), [guess]
 
 
 def asked_for(asked: Asked) -> str:
