@@ -327,3 +327,21 @@ def test_hosts_that_share_no_pattern_of_names_are_compared_all_the_same(name: st
     faults = findings(found)
     assert [fault for fault in planted if not fault.found_in(faults)] == []
     assert {fault.kind for fault in faults} - {fault.kind for fault in planted} <= NEIGHBOURING
+
+
+@pytest.mark.parametrize("lost", [0, 3, 7])
+@pytest.mark.parametrize("whole", [0, 2, 9])
+def test_a_leaf_less_keeps_the_rails_of_the_others_under_another_naming_style(lost: int, whole: int) -> None:
+    """The last unit names its HCAs HCA-n on all nodes, another one on a few or none; the rest by PCI numbers."""
+    pci = [f"ibp{bus}s0" for bus in (24, 64, 79, 94, 154, 192, 206, 220)]
+    found = Workshop(Site(nodes=48, unit_nodes=12, spines=4, cables_per_pair=3, devices=pci))
+    planted = found.lose_leaf(3, lost)
+    left = {device: f"HCA-{index + 1}" for index, device in enumerate(pci)}
+    for index in range(36 - whole, 48):
+        found.name_devices(found.node(index), left)
+    rails = find_rails(found.fabric())
+    assert planted.found_in(rails.faults)
+    assert {fault.kind for fault in rails.faults} == {"missing_leaf", "missing_rail"}
+    assert {rail: rails.leaves[found.leaf(3, rail)].rail for rail in range(8) if rail != lost} == {
+        rail: rail for rail in range(8) if rail != lost
+    }
