@@ -1,5 +1,7 @@
 """``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk says to each.
 
+Then a fabric with a cabling fault of each kind: what is wrong with it, and where a job's ranks should go on it.
+
 Where the lab's programs are missing and may not be installed, the same scripts are read with ``opsk check`` against a
 fabric that was recorded from the lab.
 """
@@ -22,6 +24,14 @@ SCRIPTS = (
     ("site-launcher.sbatch", "a job whose settings nobody can tell at submit", ("13b",)),
     ("hello.sbatch", "no training job: opsk keeps quiet", ()),
 )
+PLAN, MISWIRED = EXAMPLES / "plans" / "llama3-70b-64.toml", EXAMPLES / "miswired.ibnetdiscover"
+FABRIC = (
+    ("a fabric with cabling faults: what is wrong, and what it costs a job that lands there", "fabric", str(MISWIRED)),
+    ("where the ranks of a job go on it, against Slurm's own order", "place", str(PLAN), "--fabric", str(MISWIRED),
+     "--nodes", "n[0-7]"),
+    ("one of its GPUs has failed: who takes over, at what cost, by which commands", "remap", "-", "--failed", "gpu:n5/3",
+     "--plan", str(PLAN), "--fabric", str(MISWIRED), "--nodes", "n[0-7]", "--spares", "n8", "--slurm-release", "24.11"),
+)  # fmt: skip
 
 
 def main() -> int:
@@ -53,6 +63,7 @@ def with_lab() -> int:
     finally:
         title("Everything is taken down again")
         call("opsk", "lab", "down", "--dir", str(LAB))
+    failed += on_the_fabric()
     print(
         '\nTo look around yourself: .venv/bin/opsk lab up; eval "$(.venv/bin/opsk lab env)"; sinfo; sbatch examples/…'
     )
@@ -79,7 +90,16 @@ def without_lab(missing: list[str]) -> int:
         print(f"$ opsk check {' '.join((f'examples/{name}', *arguments))}", flush=True)
         status = subprocess.run([*OPSK, *words, str(EXAMPLES / name), *arguments], check=False).returncode
         failed += status not in (0, 1)
-    return int(bool(failed))
+    return int(bool(failed + on_the_fabric()))
+
+
+def on_the_fabric() -> int:
+    """Show what needs no Slurm; return how many commands failed."""
+    failed = 0
+    for what, *words in FABRIC:
+        title(what)
+        failed += call("opsk", *words) != 0
+    return failed
 
 
 def lab_environment() -> dict[str, str]:
