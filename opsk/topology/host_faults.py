@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from opsk.topology.cabling import Cabling
@@ -56,11 +56,10 @@ def _shared_names(cabling: Cabling) -> Iterator[Fault]:
                 devices=tuple(port.guid for port in host.ports),
             )
         elif host.twice:
-            again = sorted(device for device, count in Counter(port.device for port in host.ports).items() if count > 1)
             yield Fault(
                 kind="duplicate_host_name",
                 where=host.name,
-                evidence=f"{', '.join(again[:_FEW_NAMED])} appear more than once: one name for several machines",
+                evidence=host.why_twice,
                 cost="its rails cannot be told",
                 nodes=(host.name,),
                 devices=tuple(port.guid for port in host.ports),
