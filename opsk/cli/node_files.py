@@ -167,7 +167,7 @@ def _named(path: Path) -> tuple[str, Path]:
     while path.is_dir() and folder.name in _GENERIC_FOLDERS:
         folder = folder.parent
     name = folder.name if path.is_dir() else path.name
-    return name.split(".")[0] or name, path
+    return re.split("[.=]", name)[0] or name, path
 
 
 def _read(path: Path) -> NodeTopology:

@@ -84,11 +84,15 @@ def hb_domains(
 
 
 def _said(topologies: Mapping[str, NodeTopology]) -> list[tuple[str, str]]:
-    """Return the nodes with each domain that their GPUs name, the one that most of its GPUs name first."""
+    """Return the nodes with each domain that their GPUs name, the one that most of its GPUs name first.
+
+    A domain that only a further file of the node names comes last.
+    """
     said: list[tuple[str, str]] = []
     for node in sorted(topologies, key=natural):
         votes = [gpu.fabric_domain for gpu in topologies[node].gpus if gpu.fabric_domain]
-        said += [(node, name) for name in sorted(set(votes), key=lambda name: (-votes.count(name), natural(name)))]
+        named = topologies[node].fabric_domains
+        said += [(node, name) for name in sorted(named, key=lambda name: (-votes.count(name), natural(name)))]
     return said
 
 

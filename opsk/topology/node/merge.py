@@ -58,7 +58,14 @@ def _merged(first: NodeTopology, second: NodeTopology) -> NodeTopology:
         dialect="+".join(dict.fromkeys((*first.dialect.split("+"), *second.dialect.split("+")))),
         host=first.host or second.host,
         problems=tuple(problems),
+        other_domains=_other_domains(first, second),
     )
+
+
+def _other_domains(first: NodeTopology, second: NodeTopology) -> tuple[str, ...]:
+    """Return the NVLink domains that the second names beside the first's: GPUs keep one, the node may be two."""
+    new = second.fabric_domains if first.fabric_domains else second.other_domains
+    return tuple(dict.fromkeys((*first.other_domains, *(name for name in new if name not in first.fabric_domains))))
 
 
 def _renamed(

@@ -104,7 +104,8 @@ class NodeTopology:
     ``gpu_paths`` is keyed by (lower, higher) GPU index, ``nic_paths`` by (GPU index, NIC name), ``nic_pairs`` by the
     names of two NICs in their order. ``p2p`` holds what ``nvidia-smi topo -p2p`` says of a pair (``OK``, ``CNS``).
     ``contents`` counts what the source holds, by the words of its dialect. ``problems`` are sentences: what was not
-    sound in the source, or is wrong with the node.
+    sound in the source, or is wrong with the node. ``other_domains`` are the NVLink domains that a further file names
+    for GPUs which an earlier one says are in another.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -118,11 +119,12 @@ class NodeTopology:
     host: str | None = None
     contents: Mapping[str, object] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    other_domains: tuple[str, ...] = ()
 
     @property
     def fabric_domains(self) -> tuple[str, ...]:
-        """Return the multi-node NVLink domains that its GPUs name; more than one is a fault."""
-        return tuple(sorted({gpu.fabric_domain for gpu in self.gpus if gpu.fabric_domain}))
+        """Return the multi-node NVLink domains that its GPUs name in any file; more than one is a fault."""
+        return tuple(sorted({*self.other_domains, *(gpu.fabric_domain for gpu in self.gpus if gpu.fabric_domain)}))
 
     @property
     def fabric_domain(self) -> str | None:

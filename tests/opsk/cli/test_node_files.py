@@ -63,6 +63,16 @@ def test_files_of_one_node_are_put_together_by_name(tmp_path: Path) -> None:
     assert nodes["n10"].dialect == "nccl"
 
 
+@pytest.mark.parametrize("literal", [True, False], ids=["a file so called", "HOST=FILE"])
+def test_files_of_one_node_that_name_two_nvlink_domains_are_a_finding(tmp_path: Path, literal: bool) -> None:
+    second = tmp_path / ("n7=b.txt" if literal else "b.txt")
+    (tmp_path / "n7.txt").write_text(smi_query(FakeNode(domain=(RACK, "7"))))
+    second.write_text(smi_query(FakeNode(domain=(RACK, "8"))))
+    found = answer(tmp_path / "n7.txt", second if literal else f"n7={second}")
+    assert [node["node"] for node in found["nodes"]] == ["n7"]
+    assert [(fault["kind"], fault["where"]) for fault in found["faults"]] == [("node_in_two_hb_domains", "n7")]
+
+
 def test_a_sysfs_tree_is_read_from_folders_and_archives(tmp_path: Path) -> None:
     folder = tree(tmp_path / "n7")
     archive = tmp_path / "n8.tar.gz"

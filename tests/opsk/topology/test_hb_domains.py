@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from opsk.topology.hb_domains import HbDomain, hb_domains
 from opsk.topology.node.dialects import read_node
 from opsk.topology.node.merge import merge
@@ -77,6 +79,25 @@ def test_a_node_whose_gpus_name_two_cliques_is_reported() -> None:
     domains, faults = hb_domains([], topologies={"a": NodeTopology(gpus=gpus)})
     assert shown(domains) == [(f"{RACK}.7", ("a",), "multi_node", 4)]
     assert [(fault.kind, fault.where, fault.nodes) for fault in faults] == [("node_in_two_hb_domains", "a", ("a",))]
+
+
+@pytest.mark.parametrize("files", [1, 2, 3])
+def test_a_node_whose_files_name_two_domains_is_reported(files: int) -> None:
+    """The first file's counts; each further domain is one finding."""
+    other = ["00aa2b3c-0000-4000-8000-0123456789ab", "11aa2b3c-0000-4000-8000-0123456789ab"]
+    named = [RACK, *other][:files]
+    topology = merge([told(domain=(uuid, "7")) for uuid in named])
+    domains, faults = hb_domains([], topologies={"a": topology})
+    assert shown(domains) == [(f"{RACK}.7", ("a",), "multi_node", 8)]
+    assert [(fault.kind, fault.where, fault.evidence) for fault in faults] == [
+        ("node_in_two_hb_domains", "a", f"named by {RACK}.7 and by {uuid}.7") for uuid in named[1:]
+    ]
+
+
+def test_a_further_file_that_names_the_same_domain_or_none_is_no_fault() -> None:
+    topology = merge([told(), told(domain=(RACK, "7")), told(domain=(RACK, "7")), told()])
+    domains, faults = hb_domains([], topologies={"a": topology})
+    assert (shown(domains), faults) == ([(f"{RACK}.7", ("a",), "multi_node", 8)], ())
 
 
 def test_a_node_without_told_links_is_taken_for_one_domain() -> None:
