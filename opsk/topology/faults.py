@@ -11,6 +11,7 @@ from opsk.topology.host_faults import host_faults
 from opsk.topology.islands import find_islands, island_faults
 from opsk.topology.leaf import Leaf
 from opsk.topology.link_faults import link_faults
+from opsk.topology.lost_hcas import with_lost_hcas
 from opsk.topology.numbering import Numbering
 from opsk.topology.rail_faults import rail_faults
 from opsk.topology.uplink_faults import uplink_faults
@@ -22,7 +23,7 @@ def cabling_faults(cabling: Cabling, numbering: Numbering, leaves: Mapping[str, 
     cut_off = {guid for island in islands for guid in island.switches}
     bare = sum(len(island.switches) == 1 and not island.hcas for island in islands)
     short = tuple(uplink_faults(cabling, leaves, cut_off, bare))
-    rails = tuple(rail_faults(cabling, numbering))
+    rails = tuple(with_lost_hcas(cabling, rail_faults(cabling, numbering)))
     explained = {guid for fault in short for guid in fault.switches} | cut_off
     strays = {guid for fault in rails if fault.kind == "misplaced_hca" for guid in fault.devices}
     return (

@@ -13,7 +13,7 @@ from opsk.topology.hosts import Host
 
 _BETTER = 2
 """Another count of a node's HCAs must put at least this many more on their rail than their names do; one more will do
-where it explains all of them and the names that are missing are the last ones."""
+where it explains all of them and the names that are missing are the last ones, or no whole node has such names."""
 
 
 def renumbered(
@@ -40,8 +40,9 @@ def renumbered(
         if by_name < len(seen):
             count, rails = _best_fit(seen, usual)
             own = tuple(port.slot for port in host.ports)
-            moved_up = count == len(seen) and any(own == other[: len(own)] for other in slots)
-            if moved_up or count >= by_name + _BETTER:
+            silent = not any(set(own) <= set(other) for other in slots)
+            moved_up = silent or any(own == other[: len(own)] for other in slots)
+            if (moved_up and count == len(seen)) or count >= by_name + _BETTER:
                 found[host.name] = rails
     return found
 
