@@ -25,13 +25,13 @@ SCRIPTS = (
     ("hello.sbatch", "no training job: opsk keeps quiet", ()),
 )
 PLAN, MISWIRED = EXAMPLES / "plans" / "llama3-70b-64.toml", EXAMPLES / "miswired.ibnetdiscover"
+ON_IT = ("--fabric", str(MISWIRED), "--nodes", "n[0-7]")
+FAILED = ("--failed", "gpu:n5/3", "--plan", str(PLAN), "--spares", "n8", "--slurm-release", "24.11")
 FABRIC = (
     ("a fabric with cabling faults: what is wrong, and what it costs a job that lands there", "fabric", str(MISWIRED)),
-    ("where the ranks of a job go on it, against Slurm's own order", "place", str(PLAN), "--fabric", str(MISWIRED),
-     "--nodes", "n[0-7]"),
-    ("one of its GPUs has failed: who takes over, at what cost, by which commands", "remap", "-", "--failed", "gpu:n5/3",
-     "--plan", str(PLAN), "--fabric", str(MISWIRED), "--nodes", "n[0-7]", "--spares", "n8", "--slurm-release", "24.11"),
-)  # fmt: skip
+    ("where the ranks of a job go on it, against Slurm's own order", "place", str(PLAN), *ON_IT),
+    ("one of its GPUs has failed: who takes over, at what cost, by which commands", "remap", "-", *FAILED, *ON_IT),
+)
 
 
 def main() -> int:
