@@ -91,7 +91,8 @@ def _counted_anew(host: Host, mates: Sequence[Host]) -> bool:
 def _usual_leaves(mates: Sequence[Host]) -> Counter[str]:
     """Return how many HCAs a whole node has on each leaf, as most have."""
     patterns = Counter(tuple(sorted(port.switch for port in mate.ports)) for mate in mates)
-    return Counter(max(patterns, key=lambda pattern: (patterns[pattern], pattern)))
+    usual = max(patterns, key=lambda pattern: (patterns[pattern], pattern))
+    return Counter(usual)
 
 
 def _holders(mates: Sequence[Host], lost: HostPort) -> int:
