@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from opsk.topology.crossed import Crossed, find_crossed
 from opsk.topology.fabric import Cable, Fabric
 from opsk.topology.graph import HcaLink, hca_links, isl_cables, switch_neighbours, tiers
+from opsk.topology.host_roles import told_by_name
 from opsk.topology.hosts import COMPUTE, STORAGE, Host, find_hosts
 from opsk.topology.leaf_kinds import find_empty_leaves, find_off_tier, find_shared_leaves, leaf_roles
+from opsk.topology.side_networks import find_side_leaves
 from opsk.topology.units import Unit, find_units
 
 _MANAGED = re.compile(r"^MF0;([^:]+)(?::[^/:]+/U1$|(?=:))")
@@ -73,7 +75,9 @@ def read_cabling(fabric: Fabric, compute_nodes: Collection[str] | None = None) -
     isls = tuple(isl_cables(fabric))
     neighbours = switch_neighbours(fabric, isls)
     off_tier = find_off_tier(by_leaf, neighbours)
-    roles = leaf_roles(fabric, hosts, by_leaf)
+    side = find_side_leaves(fabric, hosts, by_leaf, off_tier, neighbours)
+    roles = leaf_roles(fabric, hosts, by_leaf) | side
+    hosts = _with_servers(hosts, side)
     rail_leaves = {
         guid: fabric.switches[guid].description for guid in by_leaf if guid not in off_tier and roles[guid] == COMPUTE
     }
@@ -112,6 +116,20 @@ def _on_leaves(host: Host, leaves: Collection[str], crossed: Crossed | None) -> 
     if not astray and all(port.switch in leaves for port in host.ports):
         return host
     return replace(host, ports=tuple(port for port in host.ports if port.switch in leaves and port not in astray))
+
+
+def _with_servers(hosts: dict[str, Host], side: Mapping[str, str]) -> dict[str, Host]:
+    """Return the hosts; those without a telling name that hang on storage leaves alone are storage servers."""
+    servers = (
+        {
+            host.name: replace(host, role=STORAGE)
+            for host in hosts.values()
+            if all(side.get(port.switch) == STORAGE for port in host.ports) and not told_by_name(host.name)
+        }
+        if side
+        else {}
+    )
+    return hosts | servers
 
 
 def _nameable(hosts: Iterable[Host]) -> tuple[Host, ...]:

@@ -7,12 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 
 from opsk.topology.cabling import Cabling
 from opsk.topology.fabric import Fault
+from opsk.topology.hosts import COMPUTE
 from opsk.topology.leaf import Leaf
-from opsk.topology.tier_capacity import TierCapacity, tier_capacities
+from opsk.topology.tier_capacity import tier_capacities
 from opsk.units import as_gbit_per_s
 
 _TIGHT = 1.1
 """Down over up bandwidth up to this is as good as full: a login host or two hang on many leaves."""
+_TIGHT_ASIDE = 1.5
+"""The same for leaves of storage and management among themselves: their servers hang where there was room."""
 _ENOUGH_LEAVES = 3
 
 
@@ -28,9 +31,7 @@ def crowding_faults(
     strays
         HCAs on a wrong leaf: they crowd none.
     """
-    for capacity in tier_capacities(cabling.links, cabling.isls, cabling.tier):
-        if capacity.ratio is not None and capacity.ratio > _TIGHT:
-            yield _tier(cabling, capacity)
+    yield from _tiers(cabling, leaves)
     alike = [
         leaf for leaf in leaves.values() if not leaf.off_tier and leaf.up_bytes_per_s and leaf.guid not in explained
     ]
@@ -38,17 +39,23 @@ def crowding_faults(
         yield from _leaves(cabling, [leaf for leaf in alike if leaf.role == role], strays)
 
 
-def _tier(cabling: Cabling, capacity: TierCapacity) -> Fault:
-    down, up = as_gbit_per_s(capacity.down_bytes_per_s), as_gbit_per_s(capacity.up_bytes_per_s)
-    guids = tuple(sorted(guid for guid, tier in cabling.tier.items() if tier == capacity.tier))
-    word = "leaves" if capacity.tier == 0 else "switches"
-    return Fault(
-        kind="oversubscribed_tier",
-        where=f"tier {capacity.tier}: {capacity.switches} {word}",
-        evidence=f"{down:.0f} Gbit/s from below, {up:.0f} Gbit/s upwards: {capacity.ratio:.2f}:1",
-        cost=f"{1 / (capacity.ratio or 1):.0%} of the bandwidth where all traffic leaves its {word}",
-        switches=guids,
-    )
+def _tiers(cabling: Cabling, leaves: Mapping[str, Leaf]) -> Iterator[Fault]:
+    """Yield the tiers that are oversubscribed; leaves of storage and management, mostly so by design, do not count."""
+    roles = {leaf.role for leaf in leaves.values() if not leaf.off_tier}
+    aside = {guid for guid, leaf in leaves.items() if leaf.role != COMPUTE and not leaf.off_tier and COMPUTE in roles}
+    tier = {guid: level for guid, level in cabling.tier.items() if guid not in aside}
+    links = [link for link in cabling.links if link.switch not in aside]
+    for capacity in tier_capacities(links, cabling.isls, tier):
+        if capacity.ratio is not None and capacity.ratio > _TIGHT:
+            down, up = as_gbit_per_s(capacity.down_bytes_per_s), as_gbit_per_s(capacity.up_bytes_per_s)
+            word = "leaves" if capacity.tier == 0 else "switches"
+            yield Fault(
+                kind="oversubscribed_tier",
+                where=f"tier {capacity.tier}: {capacity.switches} {word}",
+                evidence=f"{down:.0f} Gbit/s from below, {up:.0f} Gbit/s upwards: {capacity.ratio:.2f}:1",
+                cost=f"{1 / (capacity.ratio or 1):.0%} of the bandwidth where all traffic leaves its {word}",
+                switches=tuple(sorted(guid for guid, level in tier.items() if level == capacity.tier)),
+            )
 
 
 def _leaves(cabling: Cabling, alike: list[Leaf], strays: Collection[str]) -> Iterator[Fault]:
@@ -59,12 +66,13 @@ def _leaves(cabling: Cabling, alike: list[Leaf], strays: Collection[str]) -> Ite
     up = {leaf.guid: max(leaf.up_bytes_per_s, leaf.uplinks * cable) for leaf in alike}
     usual = statistics.median(leaf.down_bytes_per_s / up[leaf.guid] for leaf in alike)
     links = statistics.median(leaf.hca_links for leaf in alike)
+    tight = _TIGHT if alike[0].role == COMPUTE else _TIGHT_ASIDE
     for leaf in alike:
-        if leaf.down_bytes_per_s <= _TIGHT * max(usual, 1.0) * up[leaf.guid]:
+        if leaf.down_bytes_per_s <= tight * max(usual, 1.0) * up[leaf.guid]:
             continue
         own = [link.cable.bytes_per_s for link in cabling.by_leaf[leaf.guid] if link.hca not in strays]
         ratio = sum(own) / up[leaf.guid]
-        if ratio > _TIGHT * max(usual, 1.0) and len(own) > _TIGHT * links:
+        if ratio > tight * max(usual, 1.0) and len(own) > tight * links:
             yield Fault(
                 kind="oversubscribed_leaf",
                 where=cabling.name(leaf.guid),

@@ -103,7 +103,7 @@ def usual_ports(hosts: Iterable[Ports]) -> int:
 
 def _hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
     """Return the role that each name tells, or ""; a family with most of all HCAs is what the fabric is for."""
-    hints = {name: _hint(name) for name in hosts}
+    hints = {name: told_by_name(name) for name in hosts}
     ports: Counter[str] = Counter()
     for name, entries in hosts.items():
         ports[family_of(name) if hints[name] else ""] += len(entries)
@@ -113,7 +113,7 @@ def _hints(hosts: Mapping[str, Ports]) -> dict[str, str]:
     return hints
 
 
-def _hint(name: str) -> str:
+def told_by_name(name: str) -> str:
     """Return the role that a name tells, or ""."""
     words = re.findall(r"[a-z]+", name.lower())
     if any("ufm" in word for word in words) or not _MANAGEMENT_WORDS.isdisjoint(words):

@@ -7,7 +7,6 @@ storage servers hang on the compute fabric itself, as they mostly do, it is one 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,16 +18,11 @@ from opsk.topology.graph import components
 from opsk.topology.hosts import COMPUTE, MANAGEMENT, STORAGE, natural
 from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails
+from opsk.topology.side_networks import told_by_words
 
 INFINIBAND, ETHERNET = "infiniband", "ethernet"
 ROLES = (COMPUTE, STORAGE, MANAGEMENT)
 
-_WORDS = {
-    STORAGE: frozenset({"storage", "stor", "stg", "san", "lustre", "gpfs", "weka", "vast", "ddn", "nas", "nsd"}),
-    MANAGEMENT: frozenset({"mgmt", "mgt", "mngt", "management", "admin", "oob", "ipmi", "bmc"}),
-    COMPUTE: frozenset({"compute", "comp", "gpu", "train", "rail", "ew"}),
-}
-"""Words in names of switches that tell what they are for; ``ew`` is east-west."""
 _SMALL_SHARE = 0.5
 """A part with servers, and at most this share of the node HCAs that the largest part has, is the servers' own."""
 _SHOWN = 4
@@ -80,7 +74,9 @@ def find_networks(
         if not switches:
             continue
         roles = Counter(_role(name, rails, site_roles) for name in hosts[index])
-        role, why = _told(fabric, switches, hosts[index], site_roles) or _seen(roles, compute[index], most)
+        role, why = _told(fabric, switches, hosts[index], site_roles) or _seen(
+            roles, compute[index], most, _leaf_role(rails, switches)
+        )
         found.append(
             Network(
                 role=role,
@@ -132,27 +128,40 @@ def _told(
         return said.pop() or "", "the site says so of all of its hosts"
     votes: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
-        words = set(re.findall(r"[a-z]+", name.lower()))
-        for role, telling in _WORDS.items():
-            if words & telling:
-                votes[role].append(name)
+        for role in told_by_words(name):
+            votes[role].append(name)
     for role, named in votes.items():
         if 2 * len(named) > len(names) and len(votes) == 1:
             return role, f"names of {len(named)} of its {len(names)} switches: {', '.join(named[:_SHOWN])}"
     return None
 
 
-def _seen(roles: Mapping[str | None, int], compute_hcas: int, most: int) -> tuple[str | None, str]:
-    """Return the role that who hangs on a part tells."""
+def _leaf_role(rails: Rails, switches: Iterable[str]) -> str | None:
+    """Return what most HCAs of a part are for by the leaves that they are on, ``None`` where some leaf is a rail's."""
+    hcas: Counter[str] = Counter()
+    for guid in switches:
+        if (leaf := rails.leaves.get(guid)) is not None and not leaf.off_tier:
+            hcas[leaf.role] += leaf.hca_links
+    return None if COMPUTE in hcas else max(sorted(hcas), key=lambda role: hcas[role], default=None)
+
+
+def _seen(
+    roles: Mapping[str | None, int], compute_hcas: int, most: int, leaf_role: str | None
+) -> tuple[str | None, str]:
+    """Return the role that who hangs on a part tells, and on what leaves."""
     counted = ", ".join(f"{roles[role]} {role}" for role in ROLES if roles.get(role))
     if not counted:
         return None, "no host on it has a name"
     hosts = f"hosts on it: {counted}"
     servers = roles.get(STORAGE, 0)
-    if compute_hcas and not (servers and compute_hcas <= _SMALL_SHARE * most):
+    minority = servers and compute_hcas <= _SMALL_SHARE * most
+    if compute_hcas and not minority and (leaf_role is None or compute_hcas == most):
         return COMPUTE, hosts
     if compute_hcas:
-        return STORAGE, f"{hosts}; {compute_hcas} HCAs of compute nodes against {most} on the compute fabric"
+        return (
+            leaf_role or STORAGE,
+            f"{hosts}; {compute_hcas} HCAs of compute nodes against {most} on the compute fabric",
+        )
     return max((STORAGE, MANAGEMENT), key=lambda role: (roles.get(role, 0), role)), hosts
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeVar
 
 from opsk.topology.hosts import Host, natural
+
+_T = TypeVar("_T", str, tuple[tuple[tuple[int, ...], ...], int])
 
 _SHARED_BY_SMALLER = 0.5
 _SHARED_BY_LARGER = 0.25
@@ -32,14 +35,7 @@ def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Un
         Guid to description of the leaves that count; ports on other switches are left out.
     """
     alike = Counter(frozenset(port.switch for port in host.ports if port.switch in leaf_names) for host in hosts)
-    on_leaf: Counter[str] = Counter()
-    shared: Counter[tuple[str, str]] = Counter()
-    for used, count in alike.items():
-        for leaf in used:
-            on_leaf[leaf] += count
-        for pair in combinations(sorted(used), 2):
-            shared[pair] += count
-    groups = _groups(on_leaf, shared)
+    groups = leaf_sets(alike)
     nodes: dict[str, list[str]] = {group: [] for group in set(groups.values())}
     for host in hosts:
         votes = Counter(groups[port.switch] for port in host.ports if port.switch in groups)
@@ -54,19 +50,41 @@ def find_units(hosts: Sequence[Host], leaf_names: Mapping[str, str]) -> tuple[Un
     )
 
 
-def _groups(on_leaf: Mapping[str, int], shared: Mapping[tuple[str, str], int]) -> dict[str, str]:
-    """Return for each leaf the name of its group: the least leaf that it is joined with."""
-    root = {leaf: leaf for leaf in on_leaf}
+def joined(pairs: Iterable[tuple[_T, _T]]) -> dict[_T, _T]:
+    """Return for each member of ``pairs`` the least of all that it is joined with."""
+    root: dict[_T, _T] = {}
 
-    def find(leaf: str) -> str:
-        while root[leaf] != leaf:
-            root[leaf] = root[root[leaf]]
-            leaf = root[leaf]
-        return leaf
+    def find(one: _T) -> _T:
+        root.setdefault(one, one)
+        while root[one] != one:
+            root[one] = root[root[one]]
+            one = root[one]
+        return one
 
+    for one, other in pairs:
+        low, high = sorted((find(one), find(other)))
+        root[high] = low
+    return {one: find(one) for one in root}
+
+
+def leaf_sets(alike: Mapping[frozenset[str], int]) -> dict[str, str]:
+    """Return for each leaf the one that stands for those of its unit.
+
+    Parameters
+    ----------
+    alike
+        How many nodes are cabled to such a set of leaves.
+    """
+    on_leaf: Counter[str] = Counter()
+    shared: Counter[tuple[str, str]] = Counter()
+    for used, count in alike.items():
+        for leaf in used:
+            on_leaf[leaf] += count
+        for pair in combinations(sorted(used), 2):
+            shared[pair] += count
+    pairs = [(leaf, leaf) for leaf in on_leaf]
     for (one, other), count in shared.items():
         fewer, more = sorted((on_leaf[one], on_leaf[other]))
         if count >= _SHARED_BY_SMALLER * fewer and count >= _SHARED_BY_LARGER * more:
-            low, high = sorted((find(one), find(other)))
-            root[high] = low
-    return {leaf: find(leaf) for leaf in root}
+            pairs.append((one, other))
+    return joined(pairs)

@@ -45,6 +45,28 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A second network: ``hcas`` of each node, each on a leaf of its own for every ``leaf_nodes`` nodes, and servers.
+
+    It has spines of its own, of which each has ``joined_to`` cables to the cores or spines of the site, or
+    ``shared_spines`` of the site's. With ``behind`` the servers hang on two leaves without nodes.
+    """
+
+    leaf_nodes: int
+    hcas: int = 2
+    devices: Sequence[str] = ("mlx5_1", "mlx5_7", "mlx5_2", "mlx5_8")
+    servers: int = 4
+    server: str = "oss{}"
+    server_hcas: int = 2
+    name: str = "sw-{}"
+    spine_name: str = "up-{}"
+    cables_per_pair: int = 3
+    shared_spines: int = 0
+    joined_to: int = 0
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
     """A fault that was planted: ``where`` must hold all ``words``."""
 
@@ -202,6 +224,47 @@ class Workshop:
         for spine in range(self.site.spines):
             for _ in range(-(-(len(nodes) + servers) // self.site.spines)):
                 self.connect(guid, self.spine(spine))
+
+    def add_network(self, network: Network) -> list[str]:
+        """Give each node HCAs on leaves of their own, and servers; return the guids of these leaves."""
+        site, hcas = self.site, network.hcas
+        groups = -(-site.nodes // network.leaf_nodes)
+        leaves = [self._add_switch(network.name.format(index + 1)) for index in range(groups * hcas)]
+        for index in range(site.nodes):
+            for number in range(hcas):
+                self.add_device(
+                    self.node(index), network.devices[number], leaves[index // network.leaf_nodes * hcas + number]
+                )
+        above = [self.spine(index) for index in range(network.shared_spines)]
+        own = [self._add_switch(network.spine_name.format(index + 1)) for index in range(0 if above else 2)]
+        behind = [self._add_switch(network.name.format(100 + index)) for index in range(2 if network.behind else 0)]
+        for leaf in leaves + behind:
+            for spine in above or own:
+                for _ in range(network.cables_per_pair):
+                    self.connect(leaf, spine)
+        for spine in own:
+            for other in range(network.joined_to):
+                self.connect(spine, self.core(other) if site.cores_per_spine else self.spine(other))
+        for index in range(network.servers):
+            self.add_host(
+                network.server.format(index + 1),
+                *(
+                    (behind or leaves)[(index + number) % len(behind or leaves)]
+                    for number in range(network.server_hcas)
+                ),
+            )
+        return leaves
+
+    def _add_switch(self, name: str) -> str:
+        guid = f"{0x0002_EEEE_0000_0000 + len(self.switches):016x}"
+        self.switches[guid] = Switch(guid=guid, description=f"MF0;{name}:MQM9700/U1", ports=64)
+        return guid
+
+    def add_device(self, node: str, device: str, switch: str) -> None:
+        """Give a node another HCA."""
+        guid = f"{0x0040_0000_0000_0000 + len(self.hcas):016x}"
+        self.hcas[guid] = _hca(guid, node, device)
+        self.connect(guid, switch)
 
     def storage_leaf(self) -> str:
         """Return the guid of the storage leaf."""

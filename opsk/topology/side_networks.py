@@ -1,0 +1,154 @@
+"""Which leaves are of a storage or management network, though compute nodes have HCAs there?
+
+A node with eight HCAs for its GPUs often has one or two more, on leaves of their own: in a part that no cable joins
+with the rest, under spines of their own, or under those of the rails. Such leaves hold a minority of a node's HCAs and
+are cabled otherwise than its other leaves. What they are for is told by the servers there, or behind them; by their
+names; by nodes that are not those of any unit, since rails are never cabled so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from opsk.topology.fabric import Fabric
+from opsk.topology.host_roles import told_by_name
+from opsk.topology.hosts import COMPUTE, MANAGEMENT, STORAGE, Host
+from opsk.topology.leaf_groups import Alike, Group, typical_nodes, unlike_groups
+from opsk.topology.units import leaf_sets
+
+_WORDS = {
+    STORAGE: frozenset({"storage", "stor", "stg", "san", "lustre", "gpfs", "weka", "vast", "ddn", "nas", "nsd"}),
+    MANAGEMENT: frozenset({"mgmt", "mgt", "mngt", "management", "admin", "oob", "ipmi", "bmc"}),
+    COMPUTE: frozenset({"compute", "comp", "gpu", "train", "rail", "ew"}),
+}
+"""Words in names of switches that tell what they are for; ``ew`` is east-west."""
+
+_SERVERS = 0.03
+"""Servers tell what leaves in a common part with the rails are for where they have this share of the HCAs there."""
+_OWN_UNIT = 0.9
+"""A leaf with at least this share of its nodes in one unit is of that unit."""
+
+
+def told_by_words(description: str) -> set[str]:
+    """Return the roles that the words in a switch's name tell."""
+    words = set(re.findall(r"[a-z]+", description.lower()))
+    return {role for role, telling in _WORDS.items() if words & telling}
+
+
+def find_side_leaves(
+    fabric: Fabric,
+    hosts: Mapping[str, Host],
+    leaves: Collection[str],
+    off_tier: Collection[str],
+    neighbours: Mapping[str, Counter[str]],
+) -> dict[str, str]:
+    """Return the leaves of storage and management networks with their role, those of servers alone among them.
+
+    Parameters
+    ----------
+    leaves
+        All switches with HCAs; those of ``off_tier`` are spines in truth.
+    """
+    nodes = typical_nodes(hosts)
+    alike: Alike = Counter(
+        (tuple(port.slot for port in node.ports), tuple(port.switch for port in node.ports)) for node in nodes
+    )
+    unlike, usual = unlike_groups(alike, off_tier, neighbours)
+    if not unlike:
+        return {}
+    typical = {node.name for node in nodes}
+    others = [host for host in hosts.values() if host.name not in typical and not host.twice]
+    rails = frozenset().union(*(group.leaves for group in usual))
+    parts = {group.part for group in usual}
+    found: dict[str, str] = {}
+    for groups in _networks(unlike):
+        own = frozenset().union(*(group.leaves for group in groups))
+        reached = _reached(own, rails, neighbours) | _cabled_like(own, rails, leaves, neighbours)
+        servers = [host for host in others if all(port.switch in reached for port in host.ports)]
+        apart = groups[0].part not in parts
+        names = [fabric.switches[guid].description for guid in (reached if apart else own)]
+        role = _role(names, servers if apart or _are_many(servers, own, alike) else [])
+        if role is None and _is_across_units(own, rails, alike):
+            role = STORAGE
+        if role is not None:
+            found |= dict.fromkeys(own | (reached & set(leaves)), role)
+    return found if _is_minority(found, alike) else {}
+
+
+def _networks(groups: Iterable[Group]) -> list[list[Group]]:
+    """Return groups under common spines together."""
+    together: defaultdict[int, list[Group]] = defaultdict(list)
+    for group in groups:
+        together[group.plane].append(group)
+    return list(together.values())
+
+
+def _reached(own: Collection[str], rails: Collection[str], neighbours: Mapping[str, Counter[str]]) -> frozenset[str]:
+    """Return the switches that are cabled to ``own`` leaves, directly or through others, and not to the rails so."""
+    return _spread(own, rails, neighbours) - _spread(rails, own, neighbours)
+
+
+def _cabled_like(
+    own: Collection[str], rails: Collection[str], leaves: Collection[str], neighbours: Mapping[str, Counter[str]]
+) -> frozenset[str]:
+    """Return the leaves under just the spines of most of ``own``, where no leaf of the rails is."""
+    spines = Counter(frozenset(neighbours[leaf]) for leaf in own)
+    usual = max(spines, key=lambda each: (spines[each], sorted(each)))
+    if not usual or any(neighbours[leaf].keys() == usual for leaf in rails):
+        return frozenset()
+    return frozenset(leaf for leaf in leaves if neighbours[leaf].keys() == usual)
+
+
+def _spread(start: Collection[str], other: Collection[str], neighbours: Mapping[str, Counter[str]]) -> frozenset[str]:
+    """Return the switches that cables lead to from ``start``, short of leaves of the ``other`` and their spines."""
+    closed = set(other).union(*(neighbours[leaf] for leaf in other)) - set(start)
+    seen = set(start)
+    front = list(start)
+    while front:
+        found = {guid for leaf in front for guid in neighbours[leaf]} - seen - closed
+        seen |= found
+        front = list(found)
+    return frozenset(seen)
+
+
+def _are_many(servers: Iterable[Host], leaves: Collection[str], alike: Alike) -> bool:
+    """Return whether servers have so many HCAs that they are no strays among those of nodes on the same leaves."""
+    there = sum(count * sum(leaf in leaves for leaf in used) for (_, used), count in alike.items())
+    return sum(len(host.ports) for host in servers) >= _SERVERS * there
+
+
+def _role(names: Sequence[str], servers: Sequence[Host]) -> str | None:
+    """Return what switches are for by their names, else by the servers; ``None`` where neither tells."""
+    named = Counter(role for name in names for role in told_by_words(name))
+    for role in (STORAGE, MANAGEMENT):
+        if 2 * named[role] > len(names):
+            return role
+    if not servers:
+        return None
+    return MANAGEMENT if all(told_by_name(host.name) == MANAGEMENT for host in servers) else STORAGE
+
+
+def _is_across_units(own: Collection[str], rails: Collection[str], alike: Alike) -> bool:
+    """Return whether most leaves hold nodes of several units, units being told by the leaves of the rails."""
+    sets: Counter[frozenset[str]] = Counter()
+    for (_, used), count in alike.items():
+        sets[frozenset(leaf for leaf in used if leaf in rails)] += count
+    unit_of = leaf_sets(sets)
+    units: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for (_, used), count in alike.items():
+        votes = Counter(unit_of[leaf] for leaf in used if leaf in unit_of)
+        if votes:
+            unit = max(votes, key=lambda each: (votes[each], each))
+            for leaf in used:
+                if leaf in own:
+                    units[leaf][unit] += count
+    across = [leaf for leaf, count in units.items() if max(count.values()) < _OWN_UNIT * count.total()]
+    return 2 * len(across) > len(own)
+
+
+def _is_minority(found: Collection[str], alike: Alike) -> bool:
+    """Return whether nodes have most of their HCAs on other leaves."""
+    inside = sum(count * sum(leaf in found for leaf in used) for (_, used), count in alike.items())
+    return 2 * inside < sum(count * len(used) for (_, used), count in alike.items())
