@@ -23,8 +23,6 @@ from opsk.topology.side_networks import told_by_words
 INFINIBAND, ETHERNET = "infiniband", "ethernet"
 ROLES = (COMPUTE, STORAGE, MANAGEMENT)
 
-_SMALL_SHARE = 0.5
-"""A part with servers, and at most this share of the node HCAs that the largest part has, is the servers' own."""
 _SHOWN = 4
 
 
@@ -67,7 +65,9 @@ def find_networks(
     compute = [
         sum(count for name, count in names.items() if _role(name, rails, site_roles) == COMPUTE) for names in hosts
     ]
-    most = max(compute, default=0)
+    leaf_roles = [_leaf_role(rails, part) for part in parts]
+    on_rails = [count for count, role in zip(compute, leaf_roles, strict=True) if count and role == COMPUTE]
+    most = max(on_rails or compute, default=0)
     found = []
     for index, part in enumerate(parts):
         switches = sorted(part & fabric.switches.keys(), key=lambda guid: natural(fabric.switches[guid].description))
@@ -75,7 +75,7 @@ def find_networks(
             continue
         roles = Counter(_role(name, rails, site_roles) for name in hosts[index])
         role, why = _told(fabric, switches, hosts[index], site_roles) or _seen(
-            roles, compute[index], most, _leaf_role(rails, switches)
+            roles, compute[index], most, leaf_roles[index] if on_rails else COMPUTE
         )
         found.append(
             Network(
@@ -137,12 +137,12 @@ def _told(
 
 
 def _leaf_role(rails: Rails, switches: Iterable[str]) -> str | None:
-    """Return what most HCAs of a part are for by the leaves that they are on, ``None`` where some leaf is a rail's."""
+    """Return what the leaves of a part are for that most of its HCAs are on."""
     hcas: Counter[str] = Counter()
     for guid in switches:
         if (leaf := rails.leaves.get(guid)) is not None and not leaf.off_tier:
             hcas[leaf.role] += leaf.hca_links
-    return None if COMPUTE in hcas else max(sorted(hcas), key=lambda role: hcas[role], default=None)
+    return max(sorted(hcas), key=lambda role: hcas[role], default=None)
 
 
 def _seen(
@@ -153,15 +153,10 @@ def _seen(
     if not counted:
         return None, "no host on it has a name"
     hosts = f"hosts on it: {counted}"
-    servers = roles.get(STORAGE, 0)
-    minority = servers and compute_hcas <= _SMALL_SHARE * most
-    if compute_hcas and not minority and (leaf_role is None or compute_hcas == most):
+    if compute_hcas and leaf_role in (COMPUTE, None):
         return COMPUTE, hosts
     if compute_hcas:
-        return (
-            leaf_role or STORAGE,
-            f"{hosts}; {compute_hcas} HCAs of compute nodes against {most} on the compute fabric",
-        )
+        return leaf_role, f"{hosts}; {compute_hcas} HCAs of compute nodes against {most} on the compute fabric"
     return max((STORAGE, MANAGEMENT), key=lambda role: (roles.get(role, 0), role)), hosts
 
 

@@ -2,8 +2,8 @@
 
 A node with eight HCAs for its GPUs often has one or two more, on leaves of their own: in a part that no cable joins
 with the rest, under spines of their own, or under those of the rails. Such leaves hold a minority of a node's HCAs and
-are cabled otherwise than its other leaves. What they are for is told by the servers there, or behind them; by their
-names; by nodes that are not those of any unit, since rails are never cabled so.
+are mostly cabled otherwise than its other leaves. What they are for is told by the servers there, or behind them; by
+their names; by nodes that are not those of any unit, or not a power of two of HCAs, since rails are never cabled so.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from opsk.topology.fabric import Fabric
+from opsk.topology.fabric import Fabric, Switch
 from opsk.topology.host_roles import told_by_name
 from opsk.topology.hosts import COMPUTE, MANAGEMENT, STORAGE, Host
 from opsk.topology.leaf_groups import Alike, Group, typical_nodes, unlike_groups
@@ -56,25 +57,68 @@ def find_side_leaves(
         (tuple(port.slot for port in node.ports), tuple(port.switch for port in node.ports)) for node in nodes
     )
     unlike, usual = unlike_groups(alike, off_tier, neighbours)
-    if not unlike:
-        return {}
     typical = {node.name for node in nodes}
-    others = [host for host in hosts.values() if host.name not in typical and not host.twice]
-    rails = frozenset().union(*(group.leaves for group in usual))
-    parts = {group.part for group in usual}
+    search = _Search(
+        switches=fabric.switches,
+        others=[host for host in hosts.values() if host.name not in typical and not host.twice],
+        leaves=frozenset(leaves),
+        neighbours=neighbours,
+        alike=alike,
+    )
     found: dict[str, str] = {}
+    parts = {group.part for group in usual}
+    rails = _leaves_of(usual)
     for groups in _networks(unlike):
-        own = frozenset().union(*(group.leaves for group in groups))
-        reached = _reached(own, rails, neighbours) | _cabled_like(own, rails, leaves, neighbours)
-        servers = [host for host in others if all(port.switch in reached for port in host.ports)]
-        apart = groups[0].part not in parts
-        names = [fabric.switches[guid].description for guid in (reached if apart else own)]
-        role = _role(names, servers if apart or _are_many(servers, own, alike) else [])
-        if role is None and _is_across_units(own, rails, alike):
-            role = STORAGE
-        if role is not None:
-            found |= dict.fromkeys(own | (reached & set(leaves)), role)
+        found |= _side(search, _leaves_of(groups), rails, apart=groups[0].part not in parts)
+    if not found:
+        found = _among_rails(search, usual)
     return found if _is_minority(found, alike) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """What a network is told by; ``others`` are the hosts that are no typical compute nodes."""
+
+    switches: Mapping[str, Switch]
+    others: Sequence[Host]
+    leaves: frozenset[str]
+    neighbours: Mapping[str, Counter[str]]
+    alike: Alike
+
+
+def _leaves_of(groups: Iterable[Group]) -> frozenset[str]:
+    return frozenset[str]().union(*(group.leaves for group in groups))
+
+
+def _side(search: _Search, own: frozenset[str], rails: frozenset[str], *, apart: bool) -> dict[str, str]:
+    """Return the role of leaves that are cabled otherwise than the rails, and of those behind them, where one tells."""
+    reached = _reached(own, rails, search.neighbours) | _cabled_like(own, rails, search.leaves, search.neighbours)
+    servers = [host for host in search.others if all(port.switch in reached for port in host.ports)]
+    if not apart and not _are_many(servers, own, search.alike):
+        servers = []
+    role = _role(_names(search, reached if apart else own), servers)
+    if role is None and (_is_odd(own, search.alike) or _is_across_units(own, rails, search.alike)):
+        role = STORAGE
+    return dict.fromkeys(own | (reached & search.leaves), role) if role else {}
+
+
+def _among_rails(search: _Search, groups: Sequence[Group]) -> dict[str, str]:
+    """Return the role of leaves that are cabled like the rails: told by their names, or by servers on odd ones."""
+    named = {group: _role(_names(search, group.leaves), ()) for group in groups}
+    found = {leaf: role for group, role in named.items() if role for leaf in group.leaves}
+    if found:
+        return found
+    storage = [host for host in search.others if host.role == STORAGE]
+    served = {port.switch for host in storage for port in host.ports}
+    own = _leaves_of(group for group in groups if not served.isdisjoint(group.leaves))
+    servers = [host for host in storage if all(port.switch in own for port in host.ports)]
+    if servers and _are_many(servers, own, search.alike) and _is_odd(own, search.alike):
+        return dict.fromkeys(own, STORAGE)
+    return {}
+
+
+def _names(search: _Search, guids: Iterable[str]) -> list[str]:
+    return [search.switches[guid].description for guid in guids]
 
 
 def _networks(groups: Iterable[Group]) -> list[list[Group]]:
@@ -128,6 +172,17 @@ def _role(names: Sequence[str], servers: Sequence[Host]) -> str | None:
     if not servers:
         return None
     return MANAGEMENT if all(told_by_name(host.name) == MANAGEMENT for host in servers) else STORAGE
+
+
+def _is_odd(own: Collection[str], alike: Alike) -> bool:
+    """Return whether nodes have a power of two of HCAs only without those on ``own``: GPUs come in such numbers."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    for (_, used), count in alike.items():
+        inside = sum(leaf in own for leaf in used)
+        if inside:
+            sizes[len(used), inside] += count
+    total, inside = max(sizes, key=lambda size: (sizes[size], size), default=(0, 0))
+    return total.bit_count() != 1 and (total - inside).bit_count() == 1
 
 
 def _is_across_units(own: Collection[str], rails: Collection[str], alike: Alike) -> bool:

@@ -23,12 +23,15 @@ NETWORKS = {
     "apart, servers behind other leaves": Network(leaf_nodes=12, behind=True),
     "apart, named": Network(leaf_nodes=12, servers=0, name="stor-leaf-{}", spine_name="stor-spine-{}"),
     "apart, leaves of other groups, no server": Network(leaf_nodes=16, servers=0),
+    "apart, leaves of units, no server": Network(leaf_nodes=12, servers=0),
     "apart, one HCA of each node": Network(leaf_nodes=12, hcas=1),
     "own spines": Network(leaf_nodes=12, joined_to=4),
     "own spines, leaves of other groups": Network(leaf_nodes=16, joined_to=4),
     "own spines, servers behind other leaves": Network(leaf_nodes=12, joined_to=4, behind=True),
     "common spines": Network(leaf_nodes=12, shared_spines=2, servers=6),
     "common spines, leaves of other groups": Network(leaf_nodes=16, shared_spines=4),
+    "all spines, leaves of units": Network(leaf_nodes=12, shared_spines=4, servers=6),
+    "all spines, leaves of units, named": Network(leaf_nodes=12, shared_spines=4, servers=0, name="stor{}"),
     "common spines, named": Network(leaf_nodes=16, shared_spines=2, servers=0, name="storage-sw{}"),
     "common spines, servers without telling names": Network(leaf_nodes=16, shared_spines=2, server="x{}y", servers=6),
     "common spines, servers behind other leaves": Network(leaf_nodes=16, shared_spines=2, behind=True),
@@ -138,3 +141,26 @@ def test_a_leaf_of_servers_and_a_unit_cut_off_change_no_role() -> None:
     rails = find_rails(found.fabric())
     assert {leaf.role for leaf in rails.leaves.values()} == {"compute"}
     assert rails.rail_count == 8
+
+
+@pytest.mark.parametrize("shared_spines", [0, 2, 4])
+def test_a_single_unit_has_a_storage_network_too(shared_spines: int) -> None:
+    found = Workshop(Site(nodes=16, unit_nodes=16, spines=4, cables_per_pair=4))
+    leaves = found.add_network(Network(leaf_nodes=16, shared_spines=shared_spines, cables_per_pair=4))
+    rails = find_rails(found.fabric())
+    assert (rails.rail_count, rails.faults) == (8, ())
+    assert {leaf.guid for leaf in rails.leaves.values() if leaf.role == "storage"} == set(leaves)
+
+
+def test_a_rail_with_a_spine_of_its_own_and_servers_stays_one_beside_a_storage_network() -> None:
+    found = Workshop(Site(nodes=24, unit_nodes=8, spines=8, cables_per_pair=8))
+    for unit in range(3):
+        for rail in range(8):
+            for spine in set(range(8)) - {rail}:
+                found.drop(found.between(found.leaf(unit, rail), found.spine(spine)))
+    found.add_host("oss77", found.leaf(2, 0), found.leaf(2, 1))
+    leaves = found.add_network(Network(leaf_nodes=12))
+    rails = find_rails(found.fabric())
+    assert rails.rail_count == 8
+    assert {leaf.guid for leaf in rails.leaves.values() if leaf.role == "storage"} == set(leaves)
+    assert [network.role for network in find_networks(found.fabric(), rails)] == ["compute"] * 8 + ["storage"]
