@@ -60,15 +60,18 @@ def host_roles(
     hints = _hints(hosts)
     usual = usual_ports(hosts[name] for name in hosts if not hints[name] and name not in shared)
     families = _families(hosts, hints)
+    most = {family: _most(ports) for family, ports in families.items()}
+    large = {family for family, ports in families.items() if len(ports) >= _SMALL_FAMILY * len(hosts)}
     roles = {}
     for name, ports in hosts.items():
         if compute_nodes is not None:
             roles[name] = COMPUTE if name in compute_nodes else hints[name] or MANAGEMENT
         else:
-            roles[name] = hints[name] or _role(families[_family(name, ports, families)], len(ports), usual, hosts)
-    large = [name for name, ports in hosts.items() if roles[name] == COMPUTE and 2 * len(ports) > usual]
-    alike = set(large)
-    crowd = _crowd({name: hosts[name] for name in large if name not in shared}, usual)
+            family = _family(name, ports, families) if not hints[name] else ""
+            roles[name] = hints[name] or _role(most[family], len(ports), usual, is_large=family in large)
+    full = [name for name, ports in hosts.items() if roles[name] == COMPUTE and 2 * len(ports) > usual]
+    alike = set(full)
+    crowd = _crowd({name: hosts[name] for name in full if name not in shared}, usual)
     members = Counter(family_of(name) for name in hosts if not hints[name])
     for name, ports in hosts.items():
         if name not in alike and (compute_nodes is None or roles[name] == COMPUTE):
@@ -143,13 +146,15 @@ def _crowd_name(ports: int) -> str:
     return f" {ports}"
 
 
-def _role(family: Sequence[int], ports: int, usual: int, hosts: Mapping[str, Ports]) -> str:
-    """Return what a host without a telling name is for, by the number of HCAs of its family and its own."""
+def _most(family: Sequence[int]) -> int:
+    """Return how many HCAs most hosts of a family have."""
     counts = Counter(family)
-    most = max(counts, key=lambda count: (counts[count], count))
-    if 2 * most > usual or 2 * ports > usual or len(family) >= _SMALL_FAMILY * len(hosts):
-        return COMPUTE
-    return MANAGEMENT
+    return max(counts, key=lambda count: (counts[count], count))
+
+
+def _role(most: int, ports: int, usual: int, *, is_large: bool) -> str:
+    """Return what a host without a telling name is for, by the number of HCAs of its family and its own."""
+    return COMPUTE if 2 * most > usual or 2 * ports > usual or is_large else MANAGEMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
