@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from opsk.topology.allocation import without_cycle_search
 from opsk.topology.cabling import Cabling, read_cabling
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.faults import cabling_faults
@@ -37,6 +38,7 @@ class Rails:
     tier: Mapping[str, int] = field(default_factory=dict)
 
 
+@without_cycle_search()
 def find_rails(fabric: Fabric, *, compute_nodes: Collection[str] | None = None) -> Rails:
     """Find units, rails, leaf roles and faults of the cabling.
 
