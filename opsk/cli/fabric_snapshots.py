@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CLUSTER = "default"
 _SHOWN_CHANGES = 60
-_HASH_SHOWN = 12
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--save", is_flag=True, help="Keep this fabric in the store, unless it is what was kept last."),
@@ -143,16 +142,20 @@ def _side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapsho
 
 
 def _history_table(rows: list[StoredSnapshot]) -> None:
-    table = Table(title="Kept fabrics" if rows else "No fabric is kept: opsk fabric FILE --save", title_justify="left")
-    for heading in ("id", "cluster", "from", "until", "switches", "HCAs", "nodes", "cables", "hash", "source"):
-        table.add_column(heading, overflow="fold")
+    if not rows:
+        click.echo("No fabric is kept: opsk fabric FILE --save")
+        return
+    wide = max(len("cluster"), *(len(row.cluster) for row in rows))
+    click.echo(f"{'id':>4}  {'cluster':<{wide}}  {'from':<16}  {'until':<16}  {'nodes':>6}  {'HCAs':>6}  source")
     for row in rows:
-        cells = [
-            str(row.id), row.cluster, f"{row.taken_at:%Y-%m-%d %H:%M}", f"{row.last_seen_at:%Y-%m-%d %H:%M}",
-            str(row.switches), str(row.hcas), str(row.nodes), str(row.cables), row.hash[:_HASH_SHOWN], row.source,
-        ]  # fmt: skip
-        table.add_row(*(escape(harmless(cell)) for cell in cells))
-    Console(highlight=False).print(table)
+        source = ", ".join(map(_file_name, row.source.split(", ")))
+        seen = f"{row.taken_at:%Y-%m-%d %H:%M}  {row.last_seen_at:%Y-%m-%d %H:%M}"
+        click.echo(harmless(f"{row.id:>4}  {row.cluster:<{wide}}  {seen}  {row.nodes:>6}  {row.hcas:>6}  {source}"))
+
+
+def _file_name(source: str) -> str:
+    """Return a source without its folders, which programs find in the JSON."""
+    return source.rsplit("/", 1)[-1]
 
 
 def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...]) -> None:
@@ -162,7 +165,7 @@ def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...
     console.print(escape(f"From {names[0]} to {names[1]}: " + (_counts(changes) or "no difference")))
     if not changes:
         return
-    table = Table()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("change", "where", "before", "after"):
         table.add_column(heading, overflow="fold")
     for change in changes[:_SHOWN_CHANGES]:
