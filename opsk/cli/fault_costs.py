@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import click
 
 from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.efficiency_choice import load_efficiency
@@ -27,6 +30,7 @@ _STAND_INS = ((20e9, "summit"), (40e9, "superpod-a100"), (90e9, "superpod-h100")
 _CABLES_LOOKED_AT = 2_000_000
 """Findings times cables that are priced, so that fabrics of 100,000 cables answer within seconds too; 5 at least."""
 _FEWEST, _MOST = 5, 500
+_MANY = 20
 _NAMELESS = ("unnamed_hca", "generic_host_name", "duplicate_host_name")
 """Kinds of findings whose HCAs cannot be used, since no scheduler can name their host."""
 _NOTICEABLE, _VISIBLE, _SAME = 5e-3, 5e-4, 1e-6
@@ -77,13 +81,22 @@ def _prices(
     pricer = FaultPricer(repairs, jobs, spec.node.gpus, adaptive=adaptive)
     other = FaultPricer(repairs, jobs, spec.node.gpus, adaptive=True)
     found: dict[int, Price] = {}
-    for fault in faults:
+    for fault in _with_progress(faults):
         cost = pricer.price(fault)
         if cost is not None:
             asks = cost.default > _NOTICEABLE and not adaptive and repairs.changes_routes(fault)
             again = other.price(fault) if asks else None
             found[id(fault)] = Price(cost=cost, adaptive=again)
     return found, assumed
+
+
+def _with_progress(faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Yield the findings, with a bar for who watches a terminal when there are many."""
+    if len(faults) < _MANY or not sys.stderr.isatty():
+        yield from faults
+        return
+    with click.progressbar(faults, label="pricing findings", file=sys.stderr) as bar:
+        yield from bar
 
 
 def _shown(fault: Fault, price: Price | None, hcas: int) -> dict[str, Any]:
