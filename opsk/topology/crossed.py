@@ -34,22 +34,24 @@ def find_crossed(hosts: Sequence[Host], leaves: Collection[str]) -> dict[str, Cr
         return {}
     wanted = {_slots(host) for host in partly}
     total: Counter[tuple[tuple[int, ...], ...]] = Counter()
-    inside: defaultdict[tuple[tuple[int, ...], ...], Counter[tuple[int, ...]]] = defaultdict(Counter)
+    inside: defaultdict[tuple[tuple[int, ...], ...], Counter[int]] = defaultdict(Counter)
     alike: defaultdict[tuple[tuple[int, ...], ...], list[Host]] = defaultdict(list)
     for host in hosts:
         slots = _slots(host)
         if not host.twice and slots in wanted:
             total[slots] += 1
-            inside[slots].update(port.slot for port in host.ports if port.switch in leaves)
+            inside[slots].update(at for at, port in enumerate(host.ports) if port.switch in leaves)
             alike[slots].append(host)
     found = {}
     for slots, members in alike.items():
         if total[slots] < _ALIKE:
             continue
-        belongs = {slot: inside[slots][slot] / total[slots] for slot in slots}
+        # By place, not by slot: where a node mixes two styles of names, two of its devices may share a slot.
+        belongs = [inside[slots][at] / total[slots] for at in range(len(slots))]
         for host in members:
-            missed = tuple(p for p in host.ports if p.switch not in leaves and belongs[p.slot] >= _SURE)
-            strayed = tuple(p for p in host.ports if p.switch in leaves and belongs[p.slot] <= 1 - _SURE)
+            ports = list(zip(host.ports, belongs, strict=True))
+            missed = tuple(port for port, share in ports if port.switch not in leaves and share >= _SURE)
+            strayed = tuple(port for port, share in ports if port.switch in leaves and share <= 1 - _SURE)
             if missed or strayed:
                 found[host.name] = Crossed(missed=missed, strayed=strayed)
     return found
