@@ -22,29 +22,16 @@ from opsk.planner.interference.node_choice import choose_nodes
 from opsk.planner.interference.running import RunningLoads
 from opsk.planner.interference.wires import Wires, wires_of
 from opsk.planner.network import routes_of
+from opsk.planner.reference_jobs import DENSE
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
-from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 NODES = 10_000
 POD = 500
 JOBS = 500
 SIZES = (2, 4, 4, 8, 8, 16, 16, 32, 64)
-MODEL = ModelShape(
-    name="llama3-70b",
-    layers=80,
-    hidden=8192,
-    ffn=28672,
-    heads=64,
-    kv_heads=8,
-    head_dim=128,
-    vocab=128256,
-    seq=8192,
-    gated_mlp=True,
-    tied_embeddings=False,
-)
 Result = TypeVar("Result")
 
 
@@ -96,8 +83,8 @@ def measure(*, spines: int, cores_per_spine: int, hidden: bool = True) -> None:
     used = {node for load in loads for node in load.nodes}
     free = [f"n{number}" for number in range(NODES) if f"n{number}" not in used]
     for size in (16, 128):
-        judge(wires, job_shape(MODEL, plan_of(size), 8, step=steps[size]), dice.sample(free, size), running)
-        shape = job_shape(MODEL, plan_of(size), 8, step=steps[size])
+        judge(wires, job_shape(DENSE, plan_of(size), 8, step=steps[size]), dice.sample(free, size), running)
+        shape = job_shape(DENSE, plan_of(size), 8, step=steps[size])
         choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(wires, shape, free, running))
         print(f"  best and worst of {choice.considered} sets of nodes: {wall:.2f} s, {processor:.2f} s of CPU")
 
@@ -105,7 +92,7 @@ def measure(*, spines: int, cores_per_spine: int, hidden: bool = True) -> None:
 def steps_of(cluster: ClusterSpec, *, hidden: bool) -> dict[int, StepModel]:
     """Return the step of a job of each size."""
     if hidden:
-        return {size: step_model(MODEL, plan_of(size), cluster) for size in {*SIZES, 128}}
+        return {size: step_model(DENSE, plan_of(size), cluster) for size in {*SIZES, 128}}
     return dict.fromkeys({*SIZES, 128}, replace(COMMUNICATION_ONLY, other_s=2.0, is_whole=True))
 
 
@@ -135,7 +122,7 @@ def running_jobs(wires: Wires, steps: dict[int, StepModel], dice: random.Random)
             nodes = dice.sample(near, min(size, len(near)))
         taken = set(nodes)
         free = [node for node in free if node not in taken]
-        shape = job_shape(MODEL, plan_of(len(nodes)), 8, step=steps[len(nodes)])
+        shape = job_shape(DENSE, plan_of(len(nodes)), 8, step=steps[len(nodes)])
         loads.append(default_load(str(number), wires, shape, nodes))
     return loads
 

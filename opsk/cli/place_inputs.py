@@ -17,6 +17,7 @@ from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand, fold
+from opsk.planner.reference_jobs import DENSE
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord
@@ -37,10 +38,7 @@ _WIDTH = 4
 _USUAL_UNIT = {"HDR": 20, "NDR": 32, "XDR": 72}
 """Nodes of a unit where the catalogue does not say: half the ports of the usual leaf (QM8700, QM9700, Q3400)."""
 
-STAND_IN = ModelShape(
-    name="stand-in", layers=80, hidden=8192, ffn=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, seq=8192,
-    gated_mlp=True, tied_embeddings=False,
-)  # fmt: skip
+STAND_IN = replace(DENSE, name="stand-in")
 """Weighs the axes where only the plan is known: a dense model of 70 billion parameters."""
 
 

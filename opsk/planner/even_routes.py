@@ -48,6 +48,7 @@ class EvenRoutes:
     def __init__(self, graph: SwitchGraph, leaves: Collection[str], *, adaptive: bool = False) -> None:
         self._adaptive = adaptive
         self._graph = graph
+        self._rates = graph.link_rates()
         self._leaves = {graph.index[guid] for guid in leaves if guid in graph.index}
         ends = np.zeros(len(graph.guids), dtype=np.bool_)
         ends[list(self._leaves)] = True
@@ -65,7 +66,7 @@ class EvenRoutes:
     @property
     def rates(self) -> Shares:
         """Return the rate of one cable of each link [bytes/s]."""
-        return self._graph.link_rates()
+        return self._rates
 
     def ends(self, link: int) -> tuple[str, str]:
         """Return the guids of the switches that a link goes from and to."""

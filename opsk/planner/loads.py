@@ -14,8 +14,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from opsk.costmodel.table import FloatColumn
+from opsk.planner.even_routes import EvenRoutes
 from opsk.planner.flows import Flows
-from opsk.planner.routes import BulkRoutes, Routes
+from opsk.planner.routes import Routes
 from opsk.planner.seats import NOWHERE, Index, Ports
 from opsk.planner.traffic import AXES
 
@@ -86,8 +87,8 @@ def link_seconds(flows: Mapping[str, Flows], rows: int, ports: Ports, routes: Ro
     crossing = {axis: _crossing(flow, ports) for axis, flow in flows.items()}
     keys = {axis: _keys(flow, ports, routes) for axis, flow in crossing.items()}
     pairs = np.unique(np.concatenate(list(keys.values())))
-    if rows == 1 and pairs.size > _BULK_PAIRS and hasattr(routes, "bulk"):
-        links, switches, cut = _in_bulk(crossing, ports, routes)  # type: ignore[arg-type]
+    if rows == 1 and pairs.size > _BULK_PAIRS and isinstance(routes, EvenRoutes):
+        links, switches, cut = _in_bulk(crossing, ports, routes)
     else:
         links, switches, cut = _by_pair(crossing, keys, pairs, rows, ports, routes)
     return LinkSeconds(links=links, switches=switches, ports=at_ports, cut=cut)
@@ -156,7 +157,7 @@ def _paths(pairs: Index, ports: Ports, routes: Routes) -> tuple[csr_matrix, Inde
     return matrix, used, no_path
 
 
-def _in_bulk(crossing: Mapping[str, Flows], ports: Ports, routes: BulkRoutes) -> _Laid:
+def _in_bulk(crossing: Mapping[str, Flows], ports: Ports, routes: EvenRoutes) -> _Laid:
     """Lay all leaf pairs of one seating at once."""
     count = len(ports.leaves)
     busy = [axis for axis, flow in crossing.items() if flow.size_bytes.size]

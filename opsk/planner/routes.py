@@ -6,7 +6,6 @@ links here; `opsk.planner.loads` adds them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,17 +47,6 @@ class Routes(Protocol):
 
     def path(self, leaf: str, target: Attachment) -> Path | None:
         """Return the way from a leaf to an HCA on another one; ``None`` where there is none."""
-        ...
-
-
-class BulkRoutes(Routes, Protocol):
-    """Routes that can lay the traffic of a whole large job at once."""
-
-    def bulk(self, leaves: Sequence[str], flows: Shares) -> Shares | None:
-        """Return the seconds of each link, shape (kinds, links), for bytes of shape (kinds, leaves, leaves).
-
-        ``None`` where some leaves have no path.
-        """
         ...
 
 

@@ -32,6 +32,7 @@ class TableRoutes:
 
     def __init__(self, graph: SwitchGraph, hops: NextHops, otherwise: EvenRoutes) -> None:
         self._graph = graph
+        self._rates = graph.link_rates()
         self._hops = hops
         self._otherwise = otherwise
         self._paths: dict[tuple[str, str, str], Path | None] = {}
@@ -41,7 +42,7 @@ class TableRoutes:
     @property
     def rates(self) -> Shares:
         """Return the rate of each cable [bytes/s]."""
-        return self._graph.link_rates()
+        return self._rates
 
     def ends(self, link: int) -> tuple[str, str]:
         """Return the guids of the switches that a cable goes from and to."""

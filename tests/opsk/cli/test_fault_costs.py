@@ -8,7 +8,7 @@ import pytest
 
 from opsk.cli.fault_costs import priced_faults
 from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Fabric
+from opsk.topology.fabric import Cable, Fabric
 from opsk.topology.rails import find_rails
 
 
@@ -89,8 +89,12 @@ def test_what_no_job_can_cross_is_lost_whole() -> None:
     """A leaf without any way up: a job over two units cannot run."""
     fabric = rail_optimized_fabric(nodes=16, hcas=4, leaves=8, spines=4, cables_per_pair=2)
     leaf = next(guid for guid, switch in fabric.switches.items() if switch.description == "leaf5")
-    ends = lambda cable: {cable.a_guid, cable.b_guid}  # noqa: E731
-    alone = without_cables(fabric, lambda cable: leaf in ends(cable) and ends(cable) <= fabric.switches.keys())
+
+    def is_uplink(cable: Cable) -> bool:
+        ends = {cable.a_guid, cable.b_guid}
+        return leaf in ends and ends <= fabric.switches.keys()
+
+    alone = without_cables(fabric, is_uplink)
     faults, _ = priced(alone, "isolated_part")
     assert faults
     assert any("100 % lost" in fault["cost"] for fault in faults)
