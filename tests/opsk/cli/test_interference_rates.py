@@ -66,5 +66,5 @@ def test_a_file_without_any_port_of_the_fabric_is_refused(tmp_path: Path, text: 
 def test_no_text_is_a_traceback(tmp_path: Path, text: str) -> None:
     try:
         read(tmp_path, text.encode("utf-8", "ignore").decode())
-    except InputError:
-        return
+    except InputError as error:
+        assert str(tmp_path) in error.message  # noqa: PT017

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 import subprocess
@@ -104,7 +105,7 @@ def test_no_text_of_a_dump_breaks_the_document(switch: str, node: str, source: s
 
 
 @given(damage=st.randoms(use_true_random=False))
-def test_any_cabling_can_be_drawn(damage):  # type: ignore[no-untyped-def]
+def test_any_cabling_can_be_drawn(damage: random.Random) -> None:
     fabric = miswired()
     ends = list(fabric.switches)
     cables = tuple(
@@ -113,7 +114,7 @@ def test_any_cabling_can_be_drawn(damage):  # type: ignore[no-untyped-def]
         if damage.random() < 0.8
     )
     broken = replace(fabric, cables=cables)
-    read(fabric_svg(broken, find_rails(broken)))
+    assert read(fabric_svg(broken, find_rails(broken))).tag == f"{SVG}svg"
 
 
 @pytest.mark.parametrize("fabric", [replace(clean(), cables=()), replace(clean(), switches={}, cables=(), hcas={})])
