@@ -14,7 +14,7 @@ from opsk.topology.networks import Network
 
 def networks_picture(document: Mapping[str, Any]) -> None:
     """Print the fabrics, where there are several or one is shared, and what following the routes shows."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     networks: Sequence[Network] = document["fabrics"]
     if len(networks) > 1 or any(network.shared for network in networks):
         console.print("Fabrics")
