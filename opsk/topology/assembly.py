@@ -18,6 +18,9 @@ MAX_DAMAGED_LINES = 20
 MAX_UNICAST_LID = 0xBFFF
 """Highest unicast LID (IBA 4.1.3); anything else but 0, which is "not yet assigned", is a mistake."""
 
+_DECIMAL = re.compile(r"\d{1,9}")
+_SHOWN_DIGITS = 20
+
 _FACTORY = re.compile(
     r"MT\d{3,6}\b|ConnectX|\(none\)|Voltaire|.*\b(?:Mellanox|NVIDIA) Technologies|.*\bInfiniHost\b", re.IGNORECASE
 )
@@ -115,9 +118,9 @@ class Assembly:
         if not text:
             self.fault("empty_lid", f"{where} ({self.source}:{line})", "the dump prints no LID", "not routable by LID")
             return None
-        lid = int(text)
-        if not 0 <= lid <= MAX_UNICAST_LID:
-            evidence = f"the dump prints LID {lid}, unicast LIDs are 1 to {MAX_UNICAST_LID}"
+        lid = int(text) if _DECIMAL.fullmatch(text) else None
+        if lid is None or lid > MAX_UNICAST_LID:
+            evidence = f"the dump prints LID {text[:_SHOWN_DIGITS]}, unicast LIDs are 1 to {MAX_UNICAST_LID}"
             self.fault("bad_lid", f"{where} ({self.source}:{line})", evidence, "not routable by LID")
             return None
         return lid

@@ -173,6 +173,14 @@ def test_an_empty_lid_keeps_the_switch_and_is_reported() -> None:
     assert "dump:3" in got.faults[0].where
 
 
+@pytest.mark.parametrize("lid", ["-", "-1", "49152", "9" * 60])
+def test_a_lid_that_no_port_can_have_keeps_switch_and_cable_and_is_reported(lid: str) -> None:
+    got = read(block(f'[1]\t"H-00000000000000b1"[1](b2)\t\t# "n1 HCA-1" lid {lid} 4xEDR', lid=lid))
+    assert got.switches["00000000000000a1"].lid is None
+    assert kinds(got) == ["bad_lid", "bad_lid"]
+    assert len(connections(got)) == 2
+
+
 def test_a_header_that_is_broken_still_owns_its_ports() -> None:
     text = block('[1]\t"H-00000000000000b1"[1](b2)\t# "n1 HCA-1" lid 9 4xEDR').replace(
         'Switch\t36 "S-00000000000000a1"', "Swi"
