@@ -32,14 +32,29 @@ check: $(VENV)/.ready  ## formatting, lint, types, import layers
 fix: $(VENV)/.ready  ## let ruff format and repair what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
+# Every test is in one part. Those on real daemons wait more than they work, so they run side by side; what each part has
+# to say is shown at its end. The soak, which fills a machine by itself, runs alone.
+part-core: TESTS = tests/opsk tests/jobcheck
+part-rest: TESTS = --ignore=tests/integration --ignore=tests/soak --ignore=tests/opsk --ignore=tests/jobcheck
+part-installed: TESTS = -m "not trixie and not unstable" tests/integration
+part-trixie: TESTS = -m trixie tests/integration
+part-unstable: TESTS = -m unstable tests/integration
+part-soak: TESTS = tests/soak
+part-core part-rest part-installed part-trixie part-unstable part-soak:
+	@$(BIN)/python -m pytest -q $(TESTS)
+
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
+
 test: test-system setup check  ## make check, then every test
-	@$(BIN)/python -m pytest -q
+	@echo "tests: those on each release of Slurm beside all others, then the soak; each part speaks at its end"
+	+@failed=0; $(SIDE_BY_SIDE) part-unstable part-trixie part-installed part-core part-rest || failed=1; \
+	$(MAKE) --no-print-directory part-soak || failed=1; exit $$failed
 
 slurm-roots:  ## make the Debian roots with other releases of Slurm that tests run (as root; make test does it as well)
 	@tests/integration/releases/make-slurm-root trixie unstable
 
 slurm-matrix: test-system setup slurm-roots  ## the tests on the other releases of Slurm, alone
-	@$(BIN)/python -m pytest -q -m slurm -k "trixie or unstable"
+	+@$(SIDE_BY_SIDE) part-unstable part-trixie
 
 demo: setup  ## start a lab cluster, submit the examples, show the advice
 	@$(BIN)/python examples/demo.py
@@ -47,26 +62,38 @@ demo: setup  ## start a lab cluster, submit the examples, show the advice
 golden: $(VENV)/.ready  ## accept what the golden tests print now, to be read in review
 	@OPSK_GOLDEN=write $(BIN)/python -m pytest -q tests || true
 
-docs: $(VENV)/.ready  ## write the generated pages and the README's outputs again (needs the lab)
+docs: $(VENV)/.ready  ## write the generated pages and all outputs that pages show again (needs the lab)
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/metrics.py
+	@$(BIN)/python docs/store_tables.py
 	@$(BIN)/python docs/fabric_pictures.py
+	@$(BIN)/python docs/grafana_pictures.py
+	@$(BIN)/python docs/screenshots.py
 	@$(BIN)/python docs/outputs.py
 
-bench: $(VENV)/.ready  ## measure speed and memory; prints, never fails (RUNS=runs.csv CALCULON=clone for two more)
-	@for bench in costmodel_rows search placement remap interference fabric_read exporter_scrape advice live_advice \
-	    advisor_flat submissions; do \
-	  echo "== $$bench"; $(BIN)/python -m benchmarks.$$bench; done
-	@echo "== calibrate_speed"; if [ -n "$(RUNS)" ]; then $(BIN)/python -m benchmarks.calibrate_speed "$(RUNS)"; \
-	  else echo "not run: name a table of runs with RUNS="; fi
-	@echo "== against_calculon"; if [ -n "$(CALCULON)" ]; then \
-	  $(BIN)/python -m benchmarks.against_calculon "$(CALCULON)" --python "$${CALCULON_PYTHON:-python3}"; \
-	  else echo "not run: name a clone of Calculon with CALCULON="; fi
+site: $(VENV)/.ready  ## the docs as a site, build/site/index.html; fails on a lost link or page
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "site: build/site/index.html"
+
+bench: $(VENV)/.ready  ## measure every budget into docs/performance.md, 25 minutes (RUNS=runs.csv CALCULON=clone for two more)
+	@$(BIN)/python -m benchmarks.report
 
 fuzz: $(VENV)/.ready  ## 20,000 hostile scripts and questions through the submit path (OPSK_FUZZ=n, OPSK_FUZZ_FROM=first)
 	@OPSK_FUZZ=$${OPSK_FUZZ:-10000} $(BIN)/python -m pytest -q tests/jobcheck/test_fuzz.py tests/jobcheck/test_fuzz_advisor.py
+
+soak: test-system $(VENV)/.ready  ## 64 nodes, 1,000 jobs, 20 minutes of faults: does everything hold? (SOAK="--short --seed 1")
+	@$(BIN)/python -m tests.soak --json soak.json $(SOAK)
+
+packages: $(VENV)/.ready  ## wheel, movable tree, .deb, .rpm, man pages and SBOM of this checkout into dist/
+	@$(BIN)/python -m deploy.packages.build
+
+audit: $(VENV)/.ready  ## known holes in what requirements.lock pins (OFFLINE=skip: 0 where no database can be reached)
+	@$(BIN)/python -m deploy.packages.audit $(if $(filter skip,$(OFFLINE)),--skip-offline)
+
+release: test-system  ## all packages from a clean clone, installed into empty roots to prove them (OPSK_RELEASE_FINAL=1: no draft)
+	@deploy/packages/release
 
 lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system test-system setup check fix test slurm-roots slurm-matrix demo golden docs bench fuzz lock
+.PHONY: help system test-system setup check fix part-core part-rest part-installed part-trixie part-unstable part-soak test slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock
