@@ -6,16 +6,17 @@ psutil keeps the place of procfs in one variable of the process: only one `HostR
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import psutil
 
 from opsk import units
 from opsk.errors import TelemetryError
 
+_T = TypeVar("_T")
 _MEMORY = {
     "MemTotal": "total",
     "MemAvailable": "available",
@@ -27,6 +28,8 @@ _SWAP = {"SwapTotal": "total", "SwapFree": "free"}
 _PASSING_INTERFACE = re.compile(r"veth.*|cali.*|lxc.*")
 """Interfaces that come and go with containers: each would leave series behind."""
 _PART_OF_A_DISK = re.compile(r"(z?ram|loop|fd)\d+|(h|s|v|xv)d[a-z]+\d+|(nvme\d+n|mmcblk|nbd)\d+p\d+")
+_KIB = re.compile(r"[0-9]{1,16}")
+_LARGEST = 2**64 - 1
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 
@@ -76,16 +79,20 @@ class HostSample:
         does not tell has no key.
     boot_unix_s
         When the node booted [s since 1970].
+    unreadable
+        What the kernel did not tell, or not in the form that it should have: ``cpu``, ``cpus``, ``memory``, ``boot``,
+        ``network``, ``disk``. It is absent: ``None`` or empty.
     """
 
     cpu_s: Mapping[str, float]
-    cpus: int
+    cpus: int | None
     load: tuple[float, float, float] | None
     memory_bytes: Mapping[str, int]
     swap_bytes: Mapping[str, int]
-    boot_unix_s: float
+    boot_unix_s: float | None
     interfaces: tuple[InterfaceSample, ...] = field(default=())
     disks: tuple[DiskSample, ...] = field(default=())
+    unreadable: tuple[str, ...] = ()
 
 
 class HostSource(Protocol):
@@ -115,24 +122,41 @@ class HostReader:
         psutil.PROCFS_PATH = str(procfs)
 
     def sample(self) -> HostSample:
-        """Return the node as it is now."""
-        try:
-            meminfo = _meminfo_bytes(self._procfs)
-            return HostSample(
-                cpu_s=_cpu_s(),
-                cpus=len(psutil.cpu_times(percpu=True)),
-                load=_load(self._procfs),
-                memory_bytes={name: meminfo[key] for key, name in _MEMORY.items() if key in meminfo},
-                swap_bytes={name: meminfo[key] for key, name in _SWAP.items() if key in meminfo},
-                boot_unix_s=psutil.boot_time(),
-                interfaces=_interfaces(),
-                disks=_disks(),
-            )
-        except (OSError, ValueError, KeyError, IndexError, RuntimeError, AssertionError, NotImplementedError) as error:
-            what = f"{type(error).__name__}: {error}"
+        """Return the node as it is now; a file that cannot be read costs what it tells, and nothing else."""
+        parts = _Parts()
+        meminfo = parts.read("memory", lambda: _meminfo_bytes(self._procfs)) or {}
+        sample = HostSample(
+            cpu_s=parts.read("cpu", _cpu_s) or {},
+            cpus=parts.read("cpus", lambda: len(psutil.cpu_times(percpu=True)) or None),
+            load=_load(self._procfs),
+            memory_bytes={name: meminfo[key] for key, name in _MEMORY.items() if key in meminfo},
+            swap_bytes={name: meminfo[key] for key, name in _SWAP.items() if key in meminfo},
+            boot_unix_s=parts.read("boot", psutil.boot_time),
+            interfaces=parts.read("network", _interfaces) or (),
+            disks=parts.read("disk", _disks) or (),
+            unreadable=tuple(parts.failed),
+        )
+        if not (sample.cpu_s or meminfo or sample.interfaces):
             raise TelemetryError(
-                f"{self._procfs}: {what}", hint="--procfs names a folder with stat, meminfo, net/dev and diskstats"
-            ) from error
+                f"{self._procfs}: {'; '.join(parts.failed.values())}",
+                hint="--procfs names a folder with stat, meminfo, net/dev and diskstats",
+            )
+        return sample
+
+
+class _Parts:
+    """What psutil tells of a node, part by part; ``failed`` is which parts it could not tell, and why."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, str] = {}
+
+    def read(self, part: str, tell: Callable[[], _T]) -> _T | None:
+        """Return a part; ``None`` when it cannot be read: psutil raises anything for a file that it does not expect."""
+        try:
+            return tell()
+        except Exception as error:  # noqa: BLE001 - see above
+            self.failed[part] = f"{type(error).__name__}: {error}"
+            return None
 
 
 def _cpu_s() -> dict[str, float]:
@@ -156,14 +180,21 @@ def _meminfo_bytes(procfs: Path) -> dict[str, int]:
     for line in (procfs / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
-        if words and words[0].isdigit():
+        if words and _KIB.fullmatch(words[0]):
             found[name] = int(words[0]) * units.KIB
     return found
+
+
+def _check(numbers: Iterable[float]) -> None:
+    """Raise where a number is none that the kernel's counters can have."""
+    if any(not 0 <= number <= _LARGEST for number in numbers):
+        raise ValueError("a counter beyond 64 bits")
 
 
 def _interfaces() -> tuple[InterfaceSample, ...]:
     """Return all interfaces that outlive a container, by name."""
     found = psutil.net_io_counters(pernic=True, nowrap=False)
+    _check(number for counters in found.values() for number in counters)
     return tuple(
         InterfaceSample(
             interface=name,
@@ -184,6 +215,8 @@ def _interfaces() -> tuple[InterfaceSample, ...]:
 def _disks() -> tuple[DiskSample, ...]:
     """Return whole disks, by name: partitions would count every byte twice."""
     found = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    # Sectors of 512 bytes: bytes may be more than a 64-bit number of the kernel's.
+    _check(number / 512 for counters in found.values() for number in counters)
     return tuple(
         DiskSample(
             disk=name,

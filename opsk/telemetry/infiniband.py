@@ -1,7 +1,8 @@
 """What do the RDMA ports of this node say of themselves? Reads ``class/infiniband`` of a sysfs tree.
 
 Data counters count 4-byte words whatever the width of the link; they become bytes here and nowhere else. A file that
-is missing, unreadable or no number yields no value: never a zero. Ethernet ports (RoCE) stand in the same tree.
+is missing, unreadable or no number yields no value: never a zero. Ethernet ports (RoCE) stand in the same tree; what
+they do by priority (PFC pauses) is in no file of sysfs, only behind ethtool's ioctl, and is not read here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,42 @@ from opsk import units
 from opsk.errors import TelemetryError
 
 _LONGEST_VALUE_BYTES = 4096
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) Gb/sec(?: \(([0-9]+X)(?: ([A-Z0-9]+))?\))?")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) Gb/sec(?: \(([0-9]{1,3}X)(?: ([A-Z0-9]{1,16}))?\))?")
+_LONGEST_INTERFACE = 64
+"""Linux has names of 15 bytes; longer ones are no names of folders on some file systems."""
+_LARGEST_LID = 2**32 - 1
+"""Of InfiniBand 16 bits, of Omni-Path 32."""
 _NUMBERED = re.compile(r"([0-9]{1,3}): ([\w ]+)")
 _DATA_WORDS = {"port_xmit_data", "port_rcv_data", "port_xmit_data_64", "port_rcv_data_64"}
 _LARGEST_COUNTER = 2**64 - 1
+_GUID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCI_SLOT = re.compile(r"^PCI_SLOT_NAME=(\S+)$", re.MULTILINE)
+
+COUNTER_BITS = {
+    "symbol_error": 16,
+    "link_error_recovery": 8,
+    "link_downed": 8,
+    "port_rcv_errors": 16,
+    "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16,
+    "port_xmit_discards": 16,
+    "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8,
+    "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4,
+    "VL15_dropped": 16,
+    "port_xmit_data": 32,
+    "port_rcv_data": 32,
+    "port_xmit_packets": 32,
+    "port_rcv_packets": 32,
+    "port_xmit_wait": 32,
+}
+"""Width of each field of the PortCounters attribute (IBA 16.1.3.5).
+
+The kernel asks for this attribute; only bytes and packets are asked for in 64 bits where the device can. These fields
+stay at their largest value until someone clears them. A device or kernel with wider fields counts on past it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +66,10 @@ class PortSample:
         RDMA device (``mlx5_0``) and its port number, from 1.
     link_layer
         ``InfiniBand`` or ``Ethernet``.
-    netdev
-        Network interface of the port's first GID.
+    netdev, bond
+        Network interface of the port's first GID, and the bond that this interface is or belongs to.
+    gid, port_guid
+        First address of the port, and the port's GUID in it (16 hexadecimal digits); RoCE ports have no GUID.
     state, state_name, phys_state, phys_state_name
         Logical state (4, ``ACTIVE``) and physical state (5, ``LinkUp``).
     rate_bytes_per_s
@@ -50,12 +85,17 @@ class PortSample:
         Hardware counters are refreshed this seldom [s].
     unreadable
         Files that are there but give no value now (``N/A``, ``EINVAL``), by path below the port.
+    saturated
+        Files of ``counters`` that stand at the largest value of their field, and may stay there however much happens.
     """
 
     device: str
     port: int
     link_layer: str | None = None
     netdev: str | None = None
+    bond: str | None = None
+    gid: str | None = None
+    port_guid: str | None = None
     state: int | None = None
     state_name: str | None = None
     phys_state: int | None = None
@@ -69,17 +109,37 @@ class PortSample:
     hardware: Mapping[str, int] = field(default_factory=dict)
     counter_lifespan_s: float | None = None
     unreadable: tuple[str, ...] = ()
+    saturated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """One RDMA device: what it is, and its ports in order."""
+    """One RDMA device: what it is, and its ports in order.
+
+    Parameters
+    ----------
+    device, board_id, firmware, hca_type
+        Name, PSID, firmware and type, as the driver tells.
+    node_guid
+        16 hexadecimal digits, as topology dumps have it.
+    pci, numa_node
+        PCI address of the function, and the NUMA node that it hangs on.
+    virtual_function
+        Whether it is a virtual function (SR-IOV); ``None`` where the device is on no PCI bus, or not shown.
+    hardware, unreadable
+        As in `PortSample`, for ``hw_counters`` of the device itself.
+    """
 
     device: str
     board_id: str | None = None
     firmware: str | None = None
     hca_type: str | None = None
     node_guid: str | None = None
+    pci: str | None = None
+    numa_node: int | None = None
+    virtual_function: bool | None = None
+    hardware: Mapping[str, int] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
     ports: tuple[PortSample, ...] = ()
 
 
@@ -106,11 +166,11 @@ class SysfsInfiniband:
     """
 
     def __init__(self, sysfs: Path = Path("/sys")) -> None:
-        self._root = sysfs / "class" / "infiniband"
+        self._classes = f"{sysfs}/class"
 
     def devices(self) -> tuple[DeviceSample, ...]:
         """Return all devices, by name; none where the kernel knows no RDMA."""
-        return tuple(_device(str(self._root), name) for name in _names(str(self._root)))
+        return tuple(_device(self._classes, name) for name in _names(f"{self._classes}/infiniband"))
 
 
 def parse_rate(text: str) -> tuple[float, str | None] | None:
@@ -125,33 +185,56 @@ def parse_rate(text: str) -> tuple[float, str | None] | None:
     return units.gbit_per_s(float(found[1])), speed or None
 
 
-def _device(root: str, name: str) -> DeviceSample:
+def parse_guid(text: str | None) -> str | None:
+    """Read ``9439:e5ff:fe00:0012`` as 16 hexadecimal digits; ``None`` when it is no GUID, or none is set (0)."""
+    if text is None or not _GUID.fullmatch(text := text.lower()):
+        return None
+    guid = text.replace(":", "")
+    return guid if guid.strip("0") else None
+
+
+def _device(classes: str, name: str) -> DeviceSample:
     """Read one device."""
-    files = _Files(f"{root}/{name}")
-    ports = (_port(f"{root}/{name}/ports/{number}", name, number) for number in _port_numbers(f"{root}/{name}/ports"))
+    root = f"{classes}/infiniband/{name}"
+    files = _Files(root)
+    ports = (_port(classes, f"{root}/ports/{number}", name, number) for number in _port_numbers(f"{root}/ports"))
+    hardware = files.counters("hw_counters")
+    hardware.pop("lifespan", None)
+    pci = _pci_address(Path(root, "device"))
     return DeviceSample(
         device=name,
         board_id=files.text("board_id"),
         firmware=files.text("fw_ver"),
         hca_type=files.text("hca_type"),
-        node_guid=files.text("node_guid"),
+        node_guid=parse_guid(files.text("node_guid")),
+        pci=pci,
+        numa_node=_whole_number(files.text("device/numa_node")),
+        virtual_function=os.path.lexists(f"{root}/device/physfn") if pci is not None else None,
+        hardware=hardware,
         ports=tuple(ports),
+        unreadable=tuple(files.unreadable),
     )
 
 
-def _port(path: str, device: str, number: int) -> PortSample:
+def _port(classes: str, path: str, device: str, number: int) -> PortSample:
     """Read one port."""
     files = _Files(path)
     state, state_name = files.numbered("state")
     phys_state, phys_state_name = files.numbered("phys_state")
     rate = parse_rate(files.text("rate") or "")
+    link_layer, netdev = files.text("link_layer"), files.text("gid_attrs/ndevs/0")
+    gid = files.text("gids/0")
     hardware = files.counters("hw_counters")
     lifespan_ms = hardware.pop("lifespan", None)
+    counters, extended = files.counters("counters"), files.counters("counters_ext")
     return PortSample(
         device=device,
         port=number,
-        link_layer=files.text("link_layer"),
-        netdev=files.text("gid_attrs/ndevs/0"),
+        link_layer=link_layer,
+        netdev=netdev,
+        bond=_bond(f"{classes}/net", netdev),
+        gid=gid if gid and gid.strip("0:") else None,
+        port_guid=parse_guid(gid[-19:]) if gid and link_layer == "InfiniBand" else None,
         state=state,
         state_name=state_name,
         phys_state=phys_state,
@@ -160,25 +243,56 @@ def _port(path: str, device: str, number: int) -> PortSample:
         speed=rate[1] if rate else None,
         lid=files.identifier("lid"),
         sm_lid=files.identifier("sm_lid"),
-        counters=files.counters("counters"),
-        extended=files.counters("counters_ext"),
+        counters=counters,
+        extended=extended,
         hardware=hardware,
         counter_lifespan_s=None if lifespan_ms is None else units.milliseconds(lifespan_ms),
         unreadable=tuple(files.unreadable),
+        saturated=tuple(files.saturated),
     )
 
 
+def _bond(interfaces: str, netdev: str | None) -> str | None:
+    """Return the bond that an interface is, or is a member of."""
+    if netdev is None or len(netdev) > _LONGEST_INTERFACE or set(netdev) & {"/", "\0"} or netdev in (".", ".."):
+        return None
+    interface = Path(interfaces, netdev)
+    if (interface / "bonding").is_dir():
+        return netdev
+    try:
+        master = (interface / "master").readlink().name
+    except OSError:
+        return None
+    return master if Path(interfaces, master, "bonding").is_dir() else None
+
+
+def _pci_address(device: Path) -> str | None:
+    """Return the PCI address of a device, from its link, or in a copy of sysfs its ``uevent``; ``None`` off PCI."""
+    try:
+        address = device.readlink().name
+    except OSError:
+        found = _PCI_SLOT.search(_Files(str(device)).text("uevent") or "")
+        address = found[1] if found else ""
+    return address if _PCI_ADDRESS.fullmatch(address) else None
+
+
+def _whole_number(text: str | None) -> int | None:
+    """Read a number from 0 up; -1 is the kernel's way to say "none"."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 class _Files:
-    """Small files below one folder; remembers which of them are there and say nothing."""
+    """Small files below one folder; remembers which are there and say nothing, or no more."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.unreadable: list[str] = []
+        self.saturated: list[str] = []
 
     def text(self, name: str) -> str | None:
         """Return a file's text, stripped; ``None`` when it is missing, empty or unreadable."""
         try:
-            descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -187,8 +301,8 @@ class _Files:
         try:
             return os.read(descriptor, _LONGEST_VALUE_BYTES).decode("utf-8", "replace").strip() or None
         except OSError:
-            # A port without a GID answers EINVAL for its network interface: that is its way to say "none".
-            if not name.startswith("gid_attrs/"):
+            # A port without a GID answers EINVAL for it and its network interface: that is its way to say "none".
+            if not name.startswith("gid"):
                 self.unreadable.append(name)
             return None
         finally:
@@ -205,10 +319,13 @@ class _Files:
         if text is None:
             return None
         try:
-            return int(text, 0) or None
+            found = int(text, 0)
         except ValueError:
-            self.unreadable.append(name)
-            return None
+            found = -1
+        if 0 <= found <= _LARGEST_LID:
+            return found or None
+        self.unreadable.append(name)
+        return None
 
     def counters(self, folder: str) -> dict[str, int]:
         """Read every counter of a folder, data words as bytes."""
@@ -224,6 +341,8 @@ class _Files:
             value = _counter(self.text(f"{folder}/{name}"))
             if value is not None:
                 values[name] = value * units.IB_DATA_WORD_BYTES if name in _DATA_WORDS else value
+                if folder == "counters" and value in (2 ** COUNTER_BITS.get(name, 64) - 1, _LARGEST_COUNTER):
+                    self.saturated.append(f"{folder}/{name}")
             elif f"{folder}/{name}" not in self.unreadable:
                 self.unreadable.append(f"{folder}/{name}")
         return values

@@ -73,16 +73,46 @@ def test_a_folder_that_is_no_procfs_is_one_clear_error(tmp_path: Path) -> None:
         HostReader(tmp_path).sample()
 
 
-@pytest.mark.parametrize("name", ["stat", "net/dev", "diskstats"])
-def test_a_torn_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+TORN = ["x y\nz\nrubbish: 1\n", "nan\n", "9" * 5000, "1 2 3 4 5 6 7 8 9 10\n"]
+
+
+@pytest.mark.parametrize("text", TORN)
+@pytest.mark.parametrize(
+    ("name", "lost"), [("stat", {"cpu", "cpus", "boot"}), ("net/dev", {"network"}), ("diskstats", {"disk"})]
+)
+def test_a_torn_file_costs_what_it_tells(tmp_path: Path, name: str, lost: set[str], text: str) -> None:
     root = write_procfs(tmp_path)
-    (root / name).write_text("x y\nz\nrubbish: 1\n", encoding="ascii")
-    with pytest.raises(TelemetryError):
+    (root / name).write_text(text, encoding="ascii")
+    sample = HostReader(root).sample()
+    assert set(sample.unreadable) <= lost
+    assert (sample.cpu_s == {}) == (name == "stat")
+    assert (sample.interfaces == ()) == (name == "net/dev")
+    assert (sample.disks == ()) == (name == "diskstats")
+    assert sample.memory_bytes["total"] == 1_000_000 * 1024
+
+
+@pytest.mark.parametrize("name", ["net/dev", "diskstats", "meminfo"])
+def test_numbers_that_no_kernel_writes_are_no_values(tmp_path: Path, name: str) -> None:
+    root = write_procfs(tmp_path)
+    path = root / name
+    path.write_text(path.read_text(encoding="ascii").replace("4000", "9" * 400), encoding="ascii")
+    sample = HostReader(root).sample()
+    assert all(value < 2**80 for value in sample.memory_bytes.values())
+    assert sample.cpu_s["user"] == 1100 / TICKS_PER_S
+
+
+def test_torn_files_altogether_are_one_clear_error(tmp_path: Path) -> None:
+    root = write_procfs(tmp_path)
+    for name in ("stat", "net/dev", "diskstats", "meminfo"):
+        (root / name).write_text("rubbish\n", encoding="ascii")
+    with pytest.raises(TelemetryError, match=str(tmp_path)):
         HostReader(root).sample()
 
 
 def test_this_machine_can_be_read() -> None:
     sample = HostReader().sample()
+    assert sample.unreadable == ()
+    assert sample.cpus is not None
     assert sample.cpus >= 1
     assert sample.cpu_s["user"] > 0
     assert 0 < sample.memory_bytes["available"] <= sample.memory_bytes["total"]

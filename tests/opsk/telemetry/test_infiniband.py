@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.infiniband import SysfsInfiniband, parse_rate
+from opsk.telemetry.infiniband import COUNTER_BITS, SysfsInfiniband, parse_guid, parse_rate
 from tests.fakes.sysfs import SysfsTree
 
 
@@ -158,6 +158,97 @@ def test_a_rate_is_an_eighth_of_its_bits(gbit: int) -> None:
     assert found[0] * 8 == pytest.approx(gbit * 1e9, rel=1e-12)
 
 
+@pytest.mark.parametrize(("name", "bits"), sorted(COUNTER_BITS.items()))
+def test_a_counter_at_the_end_of_its_field_is_saturated(tree: SysfsTree, name: str, bits: int) -> None:
+    port = tree.add_hca(0)
+    for value, expected in ((2**bits - 2, ()), (2**bits - 1, (f"counters/{name}",)), (2**bits, ())):
+        tree.write(port / "counters" / name, str(value))
+        assert SysfsInfiniband(tree.root).devices()[0].ports[0].saturated == expected
+
+
+def test_a_64_bit_counter_is_saturated_at_its_own_end_only(tree: SysfsTree) -> None:
+    port = tree.add_hca(0)
+    for value, expected in ((2**32 - 1, ()), (2**64 - 1, ("counters/unicast_rcv_packets",))):
+        tree.write(port / "counters" / "unicast_rcv_packets", str(value))
+        assert SysfsInfiniband(tree.root).devices()[0].ports[0].saturated == expected
+
+
+def test_a_device_tells_its_guid_and_its_place_in_the_node(tree: SysfsTree) -> None:
+    tree.add_hca(0)
+    tree.add_pci("mlx5_0", "0000:1a:00.0", numa_node=1)
+    device = SysfsInfiniband(tree.root).devices()[0]
+    assert (device.node_guid, device.pci, device.numa_node) == ("9439e5fffe000000", "0000:1a:00.0", 1)
+    assert device.virtual_function is False
+    assert (device.ports[0].port_guid, device.ports[0].gid) == (
+        "9439e5fffe000100",
+        "fe80:0000:0000:0000:9439:e5ff:fe00:0100",
+    )
+
+
+def test_a_virtual_function_is_one(tree: SysfsTree) -> None:
+    tree.add_hca(0)
+    tree.add_hca(1)
+    tree.add_pci("mlx5_0", "0000:1a:00.0")
+    tree.add_pci("mlx5_1", "0000:1a:00.1", physical="0000:1a:00.0", numa_node=-1)
+    device = SysfsInfiniband(tree.root).devices()[1]
+    assert device.virtual_function is True
+    assert device.numa_node is None
+
+
+def test_a_copy_of_sysfs_tells_the_pci_address_in_uevent(tree: SysfsTree) -> None:
+    port = tree.add_hca(0)
+    tree.write(port.parent.parent / "device" / "uevent", "DRIVER=mlx5_core\nPCI_SLOT_NAME=0000:1a:00.0")
+    assert SysfsInfiniband(tree.root).devices()[0].pci == "0000:1a:00.0"
+
+
+def test_a_device_off_pci_has_no_function(tree: SysfsTree) -> None:
+    tree.add_hca(0)
+    device = SysfsInfiniband(tree.root).devices()[0]
+    assert (device.pci, device.numa_node, device.virtual_function) == (None, None, None)
+
+
+@pytest.mark.parametrize("netdev", ["eth0", "bond0"])
+def test_a_bonded_port_names_its_bond(tree: SysfsTree, netdev: str) -> None:
+    port = tree.add_hca(0, link_layer="Ethernet")
+    tree.write(port / "gid_attrs" / "ndevs" / "0", netdev)
+    tree.add_bond("bond0", "eth0")
+    sample = SysfsInfiniband(tree.root).devices()[0].ports[0]
+    assert (sample.netdev, sample.bond) == (netdev, "bond0")
+    assert sample.port_guid is None
+
+
+@pytest.mark.parametrize("netdev", ["..", ".", "../../etc", "eth9", "9" * 4000, "a\0b"])
+def test_an_interface_without_a_bond_has_none(tree: SysfsTree, netdev: str) -> None:
+    port = tree.add_hca(0, link_layer="Ethernet")
+    tree.write(port / "gid_attrs" / "ndevs" / "0", netdev)
+    assert SysfsInfiniband(tree.root).devices()[0].ports[0].bond is None
+
+
+def test_counters_of_the_device_itself_are_read(tree: SysfsTree) -> None:
+    port = tree.add_hca(0)
+    for name, text in (("cmds_err", "3"), ("lifespan", "10"), ("mmap_err", "N/A")):
+        tree.write(port.parent.parent / "hw_counters" / name, text)
+    device = SysfsInfiniband(tree.root).devices()[0]
+    assert device.hardware == {"cmds_err": 3}
+    assert device.unreadable == ("hw_counters/mmap_err",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("9439:e5ff:fe00:0012", "9439e5fffe000012"),
+        ("9439:E5FF:FE00:0012", "9439e5fffe000012"),
+        ("0000:0000:0000:0000", None),
+        ("9439:e5ff:fe00", None),
+        ("x", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_guids_are_read_as_dumps_have_them(text: str | None, expected: str | None) -> None:
+    assert parse_guid(text) == expected
+
+
 @pytest.mark.shared
 def test_a_real_h100_node_is_read_whole(shared: Path, tmp_path: Path) -> None:
     archive = shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz"
@@ -176,3 +267,14 @@ def test_a_real_h100_node_is_read_whole(shared: Path, tmp_path: Path) -> None:
     bond = devices["mlx5_bond_0"].ports[0]
     assert (bond.link_layer, bond.rate_bytes_per_s, bond.speed) == ("Ethernet", 25e9, "2X NDR")
     assert all(port.unreadable == () for device in devices.values() for port in device.ports)
+    # Its file says 15, which is all that the field of 4 bits can say.
+    assert port.saturated == ("counters/excessive_buffer_overrun_errors",)
+
+
+@pytest.mark.parametrize("text", ["0x" + "f" * 400, "-5", "9" * 4000, "4294967296"])
+def test_a_lid_that_no_port_can_have_is_absent_and_named(tree: SysfsTree, text: str) -> None:
+    port = tree.add_hca(0)
+    tree.write(port / "lid", text)
+    (device,) = SysfsInfiniband(tree.root).devices()
+    assert device.ports[0].lid is None
+    assert "lid" in device.ports[0].unreadable

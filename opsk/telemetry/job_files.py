@@ -1,0 +1,195 @@
+"""Which jobs has the prolog written down on this node? Files of ``deploy/slurm/opsk-prolog``.
+
+A file is made under a hidden name and renamed when it is whole; one that lacks its last line, or still has its hidden
+name, was written by a prolog that was killed, and is counted but not believed. Values come from users: they are text,
+nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD, _END = "opsk-job 1", "whole"
+_NAME = re.compile(r"(\d{1,12})(?:\.(s[0-9A-Za-z]{1,20}))?")
+_NUMBER = re.compile(r"[0-9]{1,12}")
+_HALF_MADE = re.compile(r"\.\d+\.\d+")
+_MAX_BYTES = 64 << 10
+_MAX_FILES = 4096
+_YOUNG_S = 10.0
+"""A hidden file younger than this is being written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """What Slurm told the prolog of one run of a job on this node; ``None`` is what this release does not tell.
+
+    Parameters
+    ----------
+    job_id, sluid, het_job
+        Slurm's number of the job (of the component, of the task of an array), the SLUID of this run (25.11 and newer),
+        and the number of the heterogeneous job.
+    node, cluster
+        As Slurm calls them.
+    restarts
+        How often the job was requeued before.
+    start_unix_s, end_unix_s
+        When it started, and when its time limit ends, as was known at the start [s since 1970].
+    gpus
+        Slurm's numbers of its GPUs on this node: places in the order of its GRES, not NVML's.
+    devices
+        What CUDA would be told here: UUIDs of MIG instances (of GPUs, where gres.conf says so), or those numbers again.
+    conf
+        Path of slurm.conf; gres.conf lies beside it.
+    work_dir, stdout, stderr
+        Paths as Slurm gave them; the user chose them.
+    written_unix_s
+        When the file was written [s since 1970].
+    """
+
+    job_id: str
+    sluid: str | None = None
+    het_job: str | None = None
+    node: str | None = None
+    cluster: str | None = None
+    uid: int | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    restarts: int | None = None
+    start_unix_s: float | None = None
+    end_unix_s: float | None = None
+    gpus: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
+    conf: str | None = None
+    work_dir: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    written_unix_s: float
+
+    @property
+    def run(self) -> str:
+        """Key of this run of the job: its SLUID, or its number and when it began."""
+        return self.sluid or f"{self.job_id}@{int(self.start_unix_s or self.written_unix_s)}"
+
+    @property
+    def age_rank(self) -> tuple[float, int, float, str]:
+        """Sort key of the runs of one job, the newest last: Slurm's word, then the file's; SLUIDs sort by time."""
+        began = self.start_unix_s or self.written_unix_s
+        return (began, self.restarts or 0, self.written_unix_s, self.sluid or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFiles:
+    """All files of the folder: those that are whole, and how many were not or could not be read.
+
+    ``present`` is whether there is such a folder at all.
+    """
+
+    present: bool
+    files: tuple[JobFile, ...] = ()
+    torn: int = 0
+    unreadable: int = 0
+
+
+def read_job_files(folder: Path, now_unix_s: float) -> JobFiles:
+    """Read the folder that the prolog writes to."""
+    try:
+        paths = sorted(folder.iterdir())[:_MAX_FILES]
+    except OSError:
+        return JobFiles(present=False)
+    files: list[JobFile] = []
+    torn = unreadable = 0
+    for path in paths:
+        name = path.name
+        half_made = _HALF_MADE.fullmatch(name) is not None
+        if not half_made and not _NAME.fullmatch(name):
+            continue
+        try:
+            text, written = _read(path)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            unreadable += 1
+            continue
+        found = None if half_made else parse_job_file(text, written)
+        if found is not None:
+            files.append(found)
+        elif not half_made or now_unix_s - written > _YOUNG_S:
+            torn += 1
+    return JobFiles(present=True, files=tuple(files), torn=torn, unreadable=unreadable)
+
+
+def parse_job_file(text: str, written_unix_s: float) -> JobFile | None:
+    """Read one file; ``None`` when it is torn or none of ours."""
+    # Not splitlines(): it takes characters for line ends that the prolog leaves in what a user chose.
+    lines = text.split("\n")
+    if len(lines) < 4 or lines[0] != _HEAD or lines[-2:] != [_END, ""]:
+        return None
+    said: dict[str, str] = {}
+    for line in lines[1:-2]:
+        name, sign, value = line.partition("=")
+        if sign and value:
+            said.setdefault(name, value)
+    job_id = said.get("job", "")
+    if not _NUMBER.fullmatch(job_id):
+        return None
+    return JobFile(
+        job_id=job_id,
+        sluid=said.get("sluid"),
+        het_job=said["het_job"] if _NUMBER.fullmatch(said.get("het_job", "")) else None,
+        node=said.get("node"),
+        cluster=said.get("cluster"),
+        uid=_whole(said, "uid"),
+        user=said.get("user"),
+        account=said.get("account"),
+        partition=said.get("partition"),
+        qos=said.get("qos"),
+        name=said.get("name"),
+        restarts=_whole(said, "restarts"),
+        start_unix_s=_whole(said, "start"),
+        end_unix_s=_whole(said, "end"),
+        gpus=gpu_numbers(said.get("gpus", "")),
+        devices=tuple(word for word in said.get("devices", "").split(",") if word),
+        conf=said.get("conf"),
+        work_dir=said.get("work_dir"),
+        stdout=said.get("stdout"),
+        stderr=said.get("stderr"),
+        written_unix_s=written_unix_s,
+    )
+
+
+def gpu_numbers(text: str) -> tuple[int, ...]:
+    """Read Slurm's list of GPUs, ``0,2`` or ``0-3,6``; what is neither is left out."""
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        first, sign, last = part.partition("-")
+        if len(part) < 12 and first.isdecimal() and (not sign or last.isdecimal()):
+            found.update(dict.fromkeys(range(int(first), min(int(last or first), int(first) + 1023) + 1)))
+    return tuple(found)
+
+
+def _whole(said: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number; ``None`` where it is none, or 0 for a time that Slurm has not set."""
+    text = said.get(name, "")
+    if not text.isdecimal() or len(text) > 12 or (name in ("start", "end") and int(text) == 0):
+        return None
+    return int(text)
+
+
+def _read(path: Path) -> tuple[str, float]:
+    """Read a small regular file, never through a link; return its text and when it was written."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            raise ValueError("no small regular file")
+        return os.read(handle, _MAX_BYTES).decode("utf-8", "replace"), status.st_mtime
+    finally:
+        os.close(handle)

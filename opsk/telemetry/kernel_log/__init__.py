@@ -1,0 +1,55 @@
+"""What did the kernel say of GPUs, links, memory and killed processes? Its log in any form, as typed events."""
+
+from __future__ import annotations
+
+from opsk.telemetry.kernel_log.events import (
+    CrashEvent,
+    DriverEvent,
+    FallenOffBusEvent,
+    HungTaskEvent,
+    KernelEvent,
+    LinkState,
+    MemoryErrorEvent,
+    NicEvent,
+    NvlinkFields,
+    OomEvent,
+    OomScope,
+    PanicEvent,
+    PcieErrorEvent,
+    Severity,
+    SxidEvent,
+    XidEvent,
+)
+from opsk.telemetry.kernel_log.kmsg import KMSG, KmsgBatch, KmsgReader, boot_unix_s
+from opsk.telemetry.kernel_log.lines import Clock, KernelLine, LineReader, Stamp
+from opsk.telemetry.kernel_log.reading import EventReader, KernelLog, read_kernel_log
+
+__all__ = [
+    "KMSG",
+    "Clock",
+    "CrashEvent",
+    "DriverEvent",
+    "EventReader",
+    "FallenOffBusEvent",
+    "HungTaskEvent",
+    "KernelEvent",
+    "KernelLine",
+    "KernelLog",
+    "KmsgBatch",
+    "KmsgReader",
+    "LineReader",
+    "LinkState",
+    "MemoryErrorEvent",
+    "NicEvent",
+    "NvlinkFields",
+    "OomEvent",
+    "OomScope",
+    "PanicEvent",
+    "PcieErrorEvent",
+    "Severity",
+    "Stamp",
+    "SxidEvent",
+    "XidEvent",
+    "boot_unix_s",
+    "read_kernel_log",
+]

@@ -1,0 +1,140 @@
+"""How do the bytes of a log become lines, and who printed each?
+
+Progress bars end with a carriage return, colours are taken out, a line without an end is held back until it has one.
+What ``srun -l``, ``pdsh``, ``mpirun`` and torchrun write before a line is taken off and kept as its label.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+LONGEST_LINE_BYTES = 16 << 10
+"""What is longer is cut: no progress line is, dumps of configurations are."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ENDS = re.compile(rb"[\r\n]+")
+_LABEL = re.compile(
+    r"\s*(?:"
+    r"(?P<srun>\d{1,7}): "
+    r"|\[?[Rr]ank[ _]?(?P<rank>\d{1,7})\]?:\s?"
+    r"|\[(?:default|trainer)(?P<local>\d{1,7})\]:\s?"
+    r"|\[(?P<torchrun>\d{1,7})\]:\s?"
+    r"|\[[\w.-]{1,64}\|(?P<elastic>\d{1,7})\]:\s?"
+    r"|\[\d{1,7},(?P<mpi>\d{1,7})\](?:<std(?:out|err)>)?:\s?"
+    r"|(?P<host>(?!slurmstepd-)(?=[\w.-]*\d)[A-Za-z][\w.-]{0,63}): "
+    r"|\((?P<ray>[\w.:]{1,64} pid=\d{1,10}(?:, ip=[\w.:]{1,64})?)\)\s"
+    r")",
+    re.ASCII,
+)
+_MOST_LABELS = 3
+_RANKS = ("srun", "rank", "torchrun", "elastic", "mpi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line without its label: who printed it, which rank that is if the label tells, and its number in the file.
+
+    torchrun numbers the ranks of one node (``[default3]:``): that is ``local_rank``, and what ``srun -l`` puts before
+    it the number of the task that torchrun is, ``node_rank``.
+    """
+
+    text: str
+    label: str = ""
+    rank: int | None = None
+    number: int = 0
+    local_rank: int | None = None
+    node_rank: int | None = None
+
+
+class LineSplitter:
+    """Cuts bytes into lines as they come, in constant memory.
+
+    Parameters
+    ----------
+    words
+        Only lines that have one of these are told; nearly all lines of a log have none, and need not become text.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = shortest(words)
+        self._rest = b""
+        self._skips = False
+        self.count = 1
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, str]]:
+        """Yield number and text of every line that is complete now."""
+        data = self._rest + data
+        words = [word for word in self._words if word in data]
+        start = 0
+        if not words and not self._skips:
+            # A chunk of lines that are nobody's, as most are in a log of a verbose library: only counted.
+            start = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            self.count += data.count(b"\n", 0, start)
+        for end in _ENDS.finditer(data, start):
+            piece, self._skips, skipped = data[start : end.start()], False, self._skips
+            if piece and not skipped and _has(piece, words):
+                yield self.count, clean(piece[:LONGEST_LINE_BYTES])
+            self.count += end[0].count(b"\n")
+            start = end.end()
+        self._rest = data[start:]
+        if len(self._rest) > LONGEST_LINE_BYTES:
+            if not self._skips and _has(self._rest, words):
+                yield self.count, clean(self._rest[:LONGEST_LINE_BYTES])
+            self._rest, self._skips = b"", True
+
+    def rest(self) -> str | None:
+        """Return what has come after the last end of a line, and forget it."""
+        rest, self._rest, skips, self._skips = self._rest, b"", self._skips, False
+        return clean(rest) if rest and not skips and _has(rest, self._words) else None
+
+
+def _has(piece: bytes, words: Iterable[bytes]) -> bool:
+    """Tell whether a line has one of the words; a plain loop, for it runs for every line."""
+    for word in words:  # noqa: SIM110
+        if word in piece:
+            return True
+    return False
+
+
+def shortest(words: Iterable[str]) -> tuple[bytes, ...]:
+    """Return the words that have no other of them inside: who looks for these finds all."""
+    known = sorted({word.encode() for word in words}, key=len)
+    return tuple(word for word in known if not any(other in word for other in known if other != word))
+
+
+def clean(data: bytes) -> str:
+    """Return text without colours and cursor movements."""
+    text = data.decode("utf-8", "replace")
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def labelled(text: str, number: int = 0) -> Line:
+    """Take the labels off a line."""
+    label, start, before = "", 0, ""
+    rank: int | None = None
+    local: int | None = None
+    node: int | None = None
+    for _ in range(_MOST_LABELS):
+        found = _LABEL.match(text, start)
+        if found is None:
+            break
+        kind = found.lastgroup or ""
+        if kind == "local":
+            local, node, rank = int(found[kind]), rank, None
+        elif kind in _RANKS:
+            # torchrun --role rank writes [rank3]: for its third before PyTorch's own [rank11]:
+            local = rank if kind == before == "rank" and local is None else local
+            rank = int(found[kind])
+        label += f"{kind}{found[kind]} "
+        start, before = found.end(), kind
+    return Line(text=text[start:], label=label, rank=rank, number=number, local_rank=local, node_rank=node)
+
+
+def whole_part(text: str) -> str:
+    """Return what of a line without an end is surely whole: all of it if it ends as such lines do, else less a word."""
+    stripped = text.rstrip()
+    if stripped != text or stripped.endswith(("|", "}", "]")):
+        return stripped
+    return re.sub(r"[^\s|,]*$", "", stripped)

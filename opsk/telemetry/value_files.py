@@ -1,0 +1,97 @@
+"""What do the small files of one folder say, and which of them are there and say nothing?
+
+The kernel shows each value in a file of its own. One that is missing is no news; one that is there and cannot be read
+is remembered by name and reason, and yields no value: never a zero.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+_LONGEST_BYTES = 4096
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_NO_VALUE_NOW = {errno.ENODATA, errno.EOPNOTSUPP}
+"""How drivers say that a sensor has no value now (a device that sleeps), or never."""
+
+PERMISSION = "permission"
+ERROR = "error"
+MALFORMED = "malformed"
+
+
+class ValueFiles:
+    """Files below one folder.
+
+    Parameters
+    ----------
+    folder
+        Path of the folder.
+
+    Attributes
+    ----------
+    unreadable
+        Files that are there and gave no value, by path below the folder: ``permission``, ``error`` (the read failed)
+        or ``malformed`` (what it says is not what such a file says).
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.unreadable: dict[str, str] = {}
+
+    def read(self, name: str, longest_bytes: int = _LONGEST_BYTES) -> bytes | None:
+        """Return a file's bytes, at most so many; ``None`` when it is missing or unreadable."""
+        try:
+            descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.unreadable[name] = PERMISSION if isinstance(error, PermissionError) else ERROR
+            return None
+        try:
+            return os.read(descriptor, longest_bytes)
+        except OSError as error:
+            # Some drivers say EPERM for "not while I am being reset"; who may open a file may read it.
+            if error.errno not in _NO_VALUE_NOW:
+                self.unreadable[name] = ERROR
+            return None
+        finally:
+            os.close(descriptor)
+
+    def text(self, name: str, longest_bytes: int = _LONGEST_BYTES) -> str | None:
+        """Return a file's text, stripped; ``None`` when it is missing, empty or unreadable."""
+        found = self.read(name, longest_bytes)
+        return None if found is None else found.decode("utf-8", "replace").strip() or None
+
+    def whole(self, name: str) -> int | None:
+        """Return a file's whole number; ``None`` when it has none."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if _WHOLE.fullmatch(text) is None:
+            self.unreadable[name] = MALFORMED
+            return None
+        return int(text)
+
+    def count(self, name: str) -> int | None:
+        """Return a file's whole number unless it is negative, which no quantity here can be."""
+        value = self.whole(name)
+        if value is not None and value < 0:
+            self.unreadable[name] = MALFORMED
+            return None
+        return value
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder, sorted; none where it is missing or cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+
+
+def by_number(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key that puts ``hwmon10`` after ``hwmon9``."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts if part)
