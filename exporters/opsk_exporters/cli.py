@@ -6,88 +6,137 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
-from prometheus_client import generate_latest
 
-from opsk.errors import InputError, UnavailableError
-from opsk.telemetry.host import HostReader
-from opsk.telemetry.infiniband import SysfsInfiniband
-from opsk_exporters.collector import DEFAULT_DEADLINE_S, Collector, Scrape, Scraper
-from opsk_exporters.host import HostCollector
-from opsk_exporters.infiniband import InfinibandCollector
-from opsk_exporters.server import DEFAULT_LISTEN, ListenAddress, open_server, registry
+from opsk.errors import ConfigError, InputError, UnavailableError
+from opsk_exporters import socket_activation
+from opsk_exporters.catalogue import COLLECTORS, make_collectors, selected
+from opsk_exporters.collector import Scraper
+from opsk_exporters.exposition import Writer
+from opsk_exporters.footprint import keep_small
+from opsk_exporters.server import DEFAULT_LISTEN, ExporterServer, ListenAddress, Pages, open_server
+from opsk_exporters.settings import Settings, load_settings
+from opsk_exporters.sources import Sources
+from opsk_exporters.textfile import write_textfile
+from opsk_exporters.web_access import WebAccess
 
-COLLECTORS: dict[str, Callable[[Path, Path], Collector]] = {
-    "host": lambda sysfs, procfs: HostCollector(HostReader(procfs)),
-    "infiniband": lambda sysfs, procfs: InfinibandCollector(SysfsInfiniband(sysfs)),
-}
-"""All collectors: name to what makes one for a sysfs and a procfs."""
-
+LOG = logging.getLogger("opsk.exporter")
+_POLL_S = 0.5
+_DEAF_AFTER_S = 30.0
+"""A server that has not looked for connections for so long is given up: systemd starts another."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.option(
     "--listen",
-    default=DEFAULT_LISTEN,
-    show_default=True,
     metavar="HOST:PORT",
-    help="Address to serve on; :9876 is all IPv4 addresses of the node, [::]:9876 all addresses.",
+    help=f"Address to serve on; :9876 is all IPv4 addresses of the node, [::]:9876 all addresses. "
+    f"Default: {DEFAULT_LISTEN}, or the sockets that systemd hands over.",
+)
+@click.option(
+    "--web-config",
+    type=_FILE,
+    help="TLS and passwords: a web configuration file as the Prometheus exporters have. Read again when it changes.",
 )
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
+@click.option("--textfile", type=_FILE, help="Write scrapes to this file for node_exporter's textfile collector.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=1, max=86400),
+    metavar="SECONDS",
+    help="With --textfile: write again every so often, until told to stop. Without: write once and end.",
+)
 @click.option("--collectors", metavar="NAMES", help=f"Only these, comma-separated: {', '.join(sorted(COLLECTORS))}.")
-@click.option("--sysfs", type=_FOLDER, default=Path("/sys"), show_default=True, help="Where sysfs is mounted.")
-@click.option("--procfs", type=_FOLDER, default=Path("/proc"), show_default=True, help="Where procfs is mounted.")
+@click.option("--without", metavar="NAMES", help="Not these collectors, comma-separated.")
+@click.option("--sysfs", type=_FOLDER, help="Where sysfs is mounted. Default: /sys.")
+@click.option("--procfs", type=_FOLDER, help="Where procfs is mounted. Default: /proc.")
+@click.option("--cgroups", type=_FOLDER, help="Where control groups are mounted. Default: fs/cgroup of sysfs.")
+@click.option("--jobs-folder", type=_FOLDER, help="Where the prolog says which job has which GPUs.")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0.01, max=60),
-    default=DEFAULT_DEADLINE_S,
-    show_default=True,
     metavar="SECONDS",
-    help="A collector that takes longer counts as failed; keep it below Prometheus' scrape_timeout.",
+    help="A collector that takes longer counts as failed. Default: 5; a scraper that says when it gives up never "
+    "waits longer than that.",
 )
-def exporter(listen: str, once: bool, collectors: str | None, sysfs: Path, procfs: Path, deadline: float) -> None:
-    """Show what this node's hardware does, as Prometheus metrics.
+def exporter(
+    listen: str | None,
+    web_config: Path | None,
+    once: bool,
+    textfile: Path | None,
+    every: float | None,
+    collectors: str | None,
+    without: str | None,
+    deadline: float | None,
+    **places: Path | None,
+) -> None:
+    """Show what this node's hardware and its jobs do, as Prometheus metrics.
 
     Serves /metrics until it is told to stop; it needs no root and writes nothing. Without --listen only this machine
-    can reach it: there is no password yet.
+    can reach it; give it a --web-config before others can. Settings that last: section [exporter] of opsk.toml.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk exporter: %(message)s")
-    address = ListenAddress.parse(listen)
-    scraper = Scraper(
-        [COLLECTORS[name](sysfs, procfs) for name in _selected(collectors)],
-        deadline_s=deadline,
-    )
-    if once:
-        _print_once(scraper)
-    else:
-        _serve(address, scraper)
+    said = {
+        "listen": listen,
+        "web_config": web_config,
+        "collectors": _names("--collectors", collectors),
+        "without": _names("--without", without),
+        "deadline_s": deadline,
+        **places,
+    }
+    settings = with_options(load_settings(), said)
+    address = ListenAddress.parse(settings.listen)
+    keep_small()
+    if (once and textfile) or (every and not textfile):
+        raise InputError("--once and --textfile exclude each other, and --every is for --textfile")
+    with closing(Sources(settings)) as sources, closing(_scraper(sources)) as scraper:
+        if once:
+            _print_once(scraper)
+        elif textfile:
+            _write_files(Pages(scraper), textfile, every)
+        else:
+            access = WebAccess(settings.web_config) if settings.web_config else None
+            _serve(address, Pages(scraper, access), access)
 
 
-def _selected(names: str | None) -> list[str]:
-    """Read the list of collectors; all when none is named."""
-    chosen = (
-        sorted(COLLECTORS) if names is None else list(dict.fromkeys(filter(None, names.replace(" ", "").split(","))))
-    )
-    unknown = [name for name in chosen if name not in COLLECTORS]
-    if unknown or not chosen:
+def with_options(settings: Settings, said: dict[str, Any]) -> Settings:
+    """Return settings in which what the command line says beats the file; a deadline there is every collector's."""
+    given = {name: value for name, value in said.items() if value is not None}
+    if "deadline_s" in given:
+        given["deadlines_s"] = {}
+    if "collectors" in given and "without" not in given:
+        given["without"] = ()
+    return replace(settings, **given)
+
+
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Read a list of collectors; ``None`` when there is none."""
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(filter(None, text.replace(" ", "").split(","))))
+    unknown = [name for name in names if name not in COLLECTORS]
+    if unknown or not names:
         wrong = ", ".join(map(repr, unknown)) or "an empty list"
-        raise InputError(f"--collectors: {wrong} is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
-    return chosen
+        raise InputError(f"{option}: {wrong} is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
+    return names
 
 
-class _Shown:
-    """One finished scrape, shown again: a registry asks it instead of the collectors."""
-
-    def __init__(self, scrape: Scrape) -> None:
-        self._scrape = scrape
-
-    def collect(self) -> tuple[object, ...]:
-        """Return the metrics of that scrape."""
-        return self._scrape.metrics
+def _scraper(sources: Sources) -> Scraper:
+    """Return the collectors that the settings want."""
+    settings = sources.settings
+    try:
+        names = selected(settings)
+    except ConfigError as error:
+        raise ConfigError(f"exporter: {error.message}", hint=error.hint) from error
+    made = make_collectors(names, sources, asked_for=settings.collectors is not None)
+    return Scraper(made.collectors, settings.deadline_s, deadlines_s=settings.deadlines_s, missing=made.missing)
 
 
 def _print_once(scraper: Scraper) -> None:
@@ -99,22 +148,70 @@ def _print_once(scraper: Scraper) -> None:
         A collector failed; what the others gave has been printed.
     """
     scrape = scraper.scrape()
-    click.echo(generate_latest(_Shown(scrape)).decode("utf-8"), nl=False)  # type: ignore[arg-type]
+    click.echo(Writer().text(scrape.metrics).decode("utf-8"), nl=False)
     if scrape.failed:
         raise UnavailableError(f"collector failed: {', '.join(scrape.failed)}")
 
 
-def _serve(address: ListenAddress, scraper: Scraper) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    server = open_server(address, registry(scraper))
+def _write_files(pages: Pages, path: Path, every_s: float | None) -> None:
+    """Write scrapes to a file: one, or until SIGTERM or SIGINT; then it goes, since it would be shown as new."""
+    writer = Writer()
+    if every_s is None:
+        write_textfile(path, writer.text(pages.metrics()))
+        return
+    stopped = _stop_event()
+    write_textfile(path, writer.text(pages.metrics()))
+    socket_activation.notify("READY=1")
+    try:
+        _write_again(pages, writer, path, every_s, stopped)
+    finally:
+        socket_activation.notify("STOPPING=1")
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            LOG.warning("%s stays, with its last values: %s", path, error.strerror)
 
-    def stop(_signal: int, _frame: object) -> None:
-        # serve_forever runs in this very thread: shutdown() would wait for it here for ever.
-        threading.Thread(target=server.shutdown, daemon=True).start()
 
+def _write_again(pages: Pages, writer: Writer, path: Path, every_s: float, stopped: threading.Event) -> None:
+    """Write scrapes to a file until told to stop."""
+    failed = ""
+    while not stopped.wait(every_s):
+        try:
+            write_textfile(path, writer.text(pages.metrics()))
+            failed = ""
+        except UnavailableError as error:  # a full or read-only disk may be better at the next time
+            if error.message != failed:
+                LOG.warning("%s", error.message)
+            failed = error.message
+
+
+def _stop_event() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    bound = ListenAddress(str(server.server_address[0]), int(server.server_address[1]))
-    click.echo(f"opsk exporter: http://{bound}/metrics", err=True)
-    with server:
-        server.serve_forever(poll_interval=0.2)
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
+
+
+def _serve(address: ListenAddress, pages: Pages, access: WebAccess | None) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    handed = socket_activation.sockets()
+    servers = [open_server(address, pages, access, each) for each in handed] or [open_server(address, pages, access)]
+    stopped = _stop_event()
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True).start()
+        click.echo(f"opsk exporter: {server.shown_address}/metrics", err=True)
+    socket_activation.notify("READY=1")
+    _tend(servers, stopped)
+    socket_activation.notify("STOPPING=1")
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def _tend(servers: list[ExporterServer], stopped: threading.Event) -> None:
+    """Wait for the end; meanwhile tell systemd's watchdog that connections are taken, as long as they are."""
+    every_s = socket_activation.watchdog_s()
+    while not stopped.wait(every_s):
+        if all(server.is_alive(_DEAF_AFTER_S) for server in servers):
+            socket_activation.notify("WATCHDOG=1")

@@ -7,10 +7,12 @@ it gets no second run until it returns, and until then its collector counts as f
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as RunTimeoutError
 from dataclasses import dataclass
@@ -21,10 +23,12 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from opsk.cli.document import harmless
 from opsk.errors import OpskError
+from opsk.telemetry import background
 from opsk_exporters.families import Families
 
 LOG = logging.getLogger("opsk.exporter")
 DEFAULT_DEADLINE_S = 5.0
+_CLOSING_S = 1.0
 
 Clock = Callable[[], float]
 
@@ -63,10 +67,24 @@ class _Run:
 
 
 class Worker:
-    """Runs one collector in a thread of its own, one run at a time."""
+    """Runs one collector in a thread of its own, one run at a time.
 
-    def __init__(self, collector: Collector, clock: Clock = time.monotonic) -> None:
+    Parameters
+    ----------
+    collector
+        What is run.
+    deadline_s
+        How long a run may take [s].
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self, collector: Collector, deadline_s: float = DEFAULT_DEADLINE_S, clock: Clock = time.monotonic
+    ) -> None:
         self.name = collector.name
+        self.deadline_s = deadline_s
+        self.said = ""
         self.failures = 0
         self.timeouts = 0
         self.succeeded_at: float | None = None
@@ -78,8 +96,10 @@ class Worker:
         self._wanted = threading.Semaphore(0)
         self._run: _Run | None = None
         self._overdue: _Run | None = None
-        self._said = ""
-        threading.Thread(target=self._work, name=f"collector-{self.name}", daemon=True).start()
+        self._outcome: str | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"collector-{self.name}", daemon=True)
+        self._thread.start()
 
     def request(self) -> _Run:
         """Return the run under way, or begin one: scrapes at the same time share it."""
@@ -89,31 +109,50 @@ class Worker:
                 self._wanted.release()
             return self._run
 
-    def wait(self, run: _Run, deadline_s: float) -> tuple[Metric, ...] | None:
-        """Return what a run gives if it does until ``deadline_s`` after its start; ``None`` when it failed or hangs."""
-        remaining = max(0.0, run.started + deadline_s - self._clock())
+    def wait(self, run: _Run, until: float) -> tuple[Metric, ...] | None:
+        """Return what a run gives if it does until its deadline and ``until``; ``None`` when it failed or hangs."""
+        own = run.started + self.deadline_s
         try:
-            return run.result.result(timeout=remaining)
-        except NoDataError:
-            return ()
+            error = run.result.exception(timeout=max(0.0, min(until, own) - self._clock()))
         except RunTimeoutError:
-            self._note_overdue(run, deadline_s)
+            if own <= until:  # a scraper that gives up earlier is no fault of the collector
+                self._note_overdue(run)
             return None
-        except Exception:  # noqa: BLE001 - the worker has counted and logged it; the scrape must go on
-            return None
+        if error is None:
+            return run.result.result()
+        return () if isinstance(error, NoDataError) else None
 
     def running_s(self) -> float | None:
         """Return how long the run under way has been going on [s]; ``None`` between runs."""
         with self._lock:
             return None if self._run is None else self._clock() - self._run.started
 
+    def state(self) -> str:
+        """Return how the collector is, in a word or two."""
+        with self._lock:
+            if self._run is not None and self._overdue is self._run:
+                return "hangs"
+            if self._outcome is not None:
+                return self._outcome
+            return "not asked yet"
+
+    def close(self) -> None:
+        """Run the collector no more; its thread lets it go and ends, at once or when the run under way returns."""
+        self._closed = True
+        self._wanted.release()
+
+    def join(self, wait_s: float) -> None:
+        """Wait for the thread to end, but only so long [s]."""
+        self._thread.join(max(0.0, wait_s))
+
     def _work(self) -> None:
-        """Run the collector whenever a scrape wants it."""
-        while True:
-            self._wanted.acquire()
+        """Run the collector whenever a scrape wants it, until closed."""
+        while self._wanted.acquire() and not self._closed:
             run = self._run
             if run is not None:
                 self._collect(run)
+        with contextlib.suppress(Exception):
+            background.close(self._collector)
 
     def _collect(self, run: _Run) -> None:
         """Do one run and hand its outcome to everyone who waits."""
@@ -121,7 +160,7 @@ class Worker:
         try:
             outcome = tuple(self._collector.collect())
         except BaseException as error:  # noqa: BLE001 - however a collector fails, its worker lives on and counts it
-            outcome = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            outcome = _bare(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         with self._lock:
             self._run = None
             self.last_duration_s = self._clock() - run.started
@@ -134,27 +173,34 @@ class Worker:
     def _account(self, outcome: tuple[Metric, ...] | Exception) -> None:
         """Count the outcome, and log it when it is another than last time."""
         if isinstance(outcome, NoDataError):
-            self.succeeded_at, self.source_present = self._clock(), False
+            self.succeeded_at, self.source_present, self._outcome = self._clock(), False, "nothing here"
             self._say(logging.INFO, f"nothing here: {outcome}")
         elif isinstance(outcome, Exception):
             self.failures += 1
+            self._outcome = "fails"
             self._say(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
         else:
-            self.succeeded_at, self.source_present = self._clock(), True
-            self._say(logging.INFO if self._said else logging.DEBUG, "works")
+            self.succeeded_at, self.source_present, self._outcome = self._clock(), True, "works"
+            self._say(logging.INFO if self.said else logging.DEBUG, "works")
 
-    def _note_overdue(self, run: _Run, deadline_s: float) -> None:
+    def _note_overdue(self, run: _Run) -> None:
         """Count a run once that missed its deadline."""
         with self._lock:
             if self._run is run and self._overdue is not run:
                 self._overdue = run
                 self.timeouts += 1
-                self._say(logging.WARNING, f"did not answer within {deadline_s:g} s, its series are dropped")
+                self._say(logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped")
 
     def _say(self, level: int, what: str) -> None:
         """Log a change; the same again every 15 s would only fill the journal."""
-        LOG.log(logging.DEBUG if what == self._said else level, "collector %s: %s", self.name, harmless(what))
-        self._said = what
+        LOG.log(logging.DEBUG if what == self.said else level, "collector %s: %s", self.name, harmless(what))
+        self.said = what
+
+
+def _bare(error: Exception) -> Exception:
+    """Return an error without what led to it: frames that hold the error in turn would stay until gc finds them."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +211,28 @@ class Scrape:
     failed: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a collector is, in words for people.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    state
+        ``works``, ``nothing here``, ``fails``, ``hangs``, ``not asked yet`` or ``not installed``.
+    said
+        What it last said of itself.
+    duration_s
+        How long its last run took [s].
+    """
+
+    name: str
+    state: str
+    said: str
+    duration_s: float | None = None
+
+
 class Scraper(PrometheusCollector):
     """All collectors as one: what a registry of prometheus_client asks for metrics.
 
@@ -173,17 +241,28 @@ class Scraper(PrometheusCollector):
     collectors
         Sources; each name only once.
     deadline_s
-        How long one scrape waits for its collectors [s].
+        How long one scrape waits for a collector [s].
+    deadlines_s
+        The same for single collectors, by name [s].
+    missing
+        Collectors that could not be made, and why.
     clock
         Monotonic seconds.
     """
 
     def __init__(
-        self, collectors: Iterable[Collector], deadline_s: float = DEFAULT_DEADLINE_S, clock: Clock = time.monotonic
+        self,
+        collectors: Iterable[Collector],
+        deadline_s: float = DEFAULT_DEADLINE_S,
+        *,
+        deadlines_s: Mapping[str, float] | None = None,
+        missing: Mapping[str, str] | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._deadline_s = deadline_s
-        self._workers = tuple(Worker(collector, clock) for collector in collectors)
+        self._missing = dict(missing or {})
+        own = deadlines_s or {}
+        self._workers = tuple(Worker(each, own.get(each.name, deadline_s), clock) for each in collectors)
 
     def describe(self) -> Iterable[Metric]:
         """Name no metrics: registering must not run the collectors."""
@@ -193,19 +272,50 @@ class Scraper(PrometheusCollector):
         """Return the metrics of one scrape."""
         return self.scrape().metrics
 
-    def scrape(self) -> Scrape:
-        """Run all collectors side by side; return the series of those that answered, and metrics about all."""
+    def scrape(self, limit_s: float | None = None) -> Scrape:
+        """Run all collectors side by side; return the series of those that answered, and metrics about all.
+
+        Parameters
+        ----------
+        limit_s
+            How long the scrape may take, whatever the collectors' deadlines are [s].
+        """
+        until = math.inf if limit_s is None else self._clock() + limit_s
         runs = [(worker, worker.request()) for worker in self._workers]
-        answers = [(worker.name, worker.wait(run, self._deadline_s)) for worker, run in runs]
+        answers = [(worker.name, worker.wait(run, until)) for worker, run in runs]
         about = self._about({name: metrics is not None for name, metrics in answers})
         return Scrape(
-            metrics=tuple(metric for _, metrics in answers for metric in metrics or ()) + about,
+            metrics=merged(metric for metrics in (*(given for _, given in answers), about) for metric in metrics or ()),
             failed=tuple(name for name, metrics in answers if metrics is None),
         )
+
+    def close(self, wait_s: float = _CLOSING_S) -> None:
+        """Run no collector any more, and wait for their threads to end; only so long for those that hang [s]."""
+        for worker in self._workers:
+            worker.close()
+        until = time.monotonic() + wait_s
+        for worker in self._workers:
+            worker.join(until - time.monotonic())
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Return how each collector was at its last run, without running any."""
+        found = [
+            Standing(name=each.name, state=each.state(), said=each.said, duration_s=each.last_duration_s)
+            for each in self._workers
+        ]
+        found += [Standing(name=name, state="not installed", said=why) for name, why in self._missing.items()]
+        return tuple(sorted(found, key=lambda standing: standing.name))
 
     def _about(self, answered: dict[str, bool]) -> tuple[Metric, ...]:
         """Tell how the collectors themselves are."""
         families = Families()
+        for name in self._missing:
+            families.gauge(
+                "opsk_collector_missing",
+                "1 for a collector that was left out because a package that it needs is not installed.",
+                1.0,
+                collector=name,
+            )
         for worker in self._workers:
             running_s, name = worker.running_s(), worker.name
             duration_s = worker.last_duration_s if answered[name] or running_s is None else running_s
@@ -239,9 +349,23 @@ class Scraper(PrometheusCollector):
             for kind, count in (("error", worker.failures), ("deadline", worker.timeouts)):
                 families.counter(
                     "opsk_collector_failures_total",
-                    "Runs that failed: with an error, or by missing the deadline of a scrape.",
+                    "Runs that failed: kind error with an error, deadline by taking longer than the collector may; a "
+                    "scraper that gave up earlier counts for none.",
                     count,
                     collector=name,
                     kind=kind,
                 )
         return families.all()
+
+
+def merged(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    """Return metrics with each name once: two collectors may fill one family, which is written down only once."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        first = found.get(metric.name)
+        if first is None:
+            found[metric.name] = metric
+        elif first is not metric:
+            both = found[metric.name] = Metric(first.name, first.documentation, first.type)
+            both.samples = [*first.samples, *metric.samples]
+    return tuple(found.values())

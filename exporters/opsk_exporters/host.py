@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Metric
 
 from opsk.telemetry.host import DiskSample, HostSample, HostSource, InterfaceSample
+from opsk.telemetry.pressure import PressureReader
 from opsk_exporters.families import Families
+from opsk_exporters.pressure import add_pressure
 
 _MEMORY = {
     "size": "Memory that the kernel manages.",
@@ -21,6 +23,35 @@ _SOURCE = {"size": "total"}
 """A name that ends in ``_total`` is a counter's in Prometheus: the total of the kernel is called size."""
 
 
+_MOST_TAKEN_BACK_S = 60.0
+
+
+class CpuTimes:
+    """CPU time by mode that does not fall.
+
+    The kernel takes time back now and then: what a CPU waited for a disk that another one's task waits for now
+    (``proc(5)``, ``iowait``). Prometheus would count all of it once more. Where all modes together are less than
+    before, by more than a minute, they did begin anew.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[str, float] = {}
+        self._together_s = 0.0
+
+    def note(self, cpu_s: Mapping[str, float]) -> Mapping[str, float]:
+        """Take the times of a moment in; return those to be shown."""
+        if not cpu_s:
+            return {}
+        together_s = sum(cpu_s.values())
+        is_anew = together_s < self._together_s - _MOST_TAKEN_BACK_S
+        self._together_s = together_s
+        self._shown = {
+            mode: seconds if is_anew else max(seconds, self._shown.get(mode, seconds))
+            for mode, seconds in cpu_s.items()
+        }
+        return self._shown
+
+
 class HostCollector:
     """CPU, memory, load, network and disks of the node.
 
@@ -28,18 +59,24 @@ class HostCollector:
     ----------
     source
         Where the samples come from.
+    pressure
+        Reader of what tasks wait for; nothing is told of that where there is none.
     """
 
     name = "host"
 
-    def __init__(self, source: HostSource) -> None:
+    def __init__(self, source: HostSource, pressure: PressureReader | None = None) -> None:
         self._source = source
+        self._pressure = pressure
+        self._cpu = CpuTimes()
 
     def collect(self) -> Iterable[Metric]:
         """Read the node once."""
         sample = self._source.sample()
         families = Families()
-        _add_node(families, sample)
+        _add_node(families, sample, self._cpu.note(sample.cpu_s))
+        if self._pressure is not None:
+            add_pressure(families, self._pressure.sample())
         for interface in sample.interfaces:
             _add_interface(families, interface)
         for disk in sample.disks:
@@ -47,9 +84,15 @@ class HostCollector:
         return families.all()
 
 
-def _add_node(families: Families, sample: HostSample) -> None:
+def _add_node(families: Families, sample: HostSample, cpu_s: Mapping[str, float]) -> None:
     """Add what the node has once."""
-    for mode, seconds in sample.cpu_s.items():
+    families.gauge(
+        "opsk_host_unreadable_parts",
+        "Parts of the node (CPU time, CPUs, memory, boot time, network, disks) that the kernel does not tell, or in no "
+        "form that is known; their series are absent.",
+        len(sample.unreadable),
+    )
+    for mode, seconds in cpu_s.items():
         families.counter(
             "opsk_host_cpu_seconds_total",
             "Time that all logical CPUs together spent in each mode; guests count as user.",

@@ -1,37 +1,47 @@
 """How do scrapers reach the metrics? A small HTTP server: ``/metrics``, ``/healthz``, and a page that says what it is.
 
-It answers many scrapers at once, drops clients that do not finish their request, and never keeps more connections
-than `MOST_CONNECTIONS`. It has no encryption and no password: bind it to loopback, or to a network that may read it.
+It answers many scrapers at once, and drops clients that do not finish their request; nobody can take all connections
+(`connections`). Without a web configuration file it has no encryption and no password: bind it to loopback, or to a
+network that may read it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import math
 import socket
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector as PrometheusCollector
 
 from opsk import __version__
 from opsk.errors import InputError, UnavailableError
-from opsk_exporters.collector import Scraper
+from opsk_exporters.collector import Scraper, merged
+from opsk_exporters.connections import Connections, client_of
+from opsk_exporters.exposition import Writer, written
+from opsk_exporters.families import Families
+from opsk_exporters.landing import CONTENT_SECURITY_POLICY, landing_page
+from opsk_exporters.web_access import NotAllowedError, WebAccess
 
 DEFAULT_LISTEN = "127.0.0.1:9876"
-MOST_CONNECTIONS = 32
 _REQUEST_TIMEOUT_S = 10
+_LEAST_TIMEOUT_S = 0.5
+"""No scraper's timeout counts as less: nothing would be ready, whatever the node does."""
+_TEXT = "text/plain; charset=utf-8"
 
-_LANDING = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>opsk exporter</title></head>
-<body><h1>opsk exporter %s</h1><p>Metrics of this node: <a href="/metrics">/metrics</a></p></body></html>
-"""
-
-WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+Headers = Mapping[str, str] | Message
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers and body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,78 +84,247 @@ class ListenAddress:
 
 
 class _About(PrometheusCollector):
-    """The exporter's own version."""
+    """The exporter's own version, and how its web configuration is."""
 
-    def collect(self) -> Iterable[InfoMetricFamily]:
-        """Return one info metric."""
+    def __init__(self, access: WebAccess | None = None) -> None:
+        self._access = access
+
+    def collect(self) -> Iterable[Metric]:
+        """Return these metrics."""
         yield InfoMetricFamily("opsk_exporter", "The exporter itself.", value={"version": __version__})
+        if self._access is None:
+            return
+        families = Families()
+        families.gauge(
+            "opsk_exporter_web_config_ok",
+            "1 when the web configuration file is in force; 0 when it is wrong, and what it said before is kept.",
+            0.0 if self._access.problem else 1.0,
+        )
+        for why, count in self._access.refused.items():
+            families.counter(
+                "opsk_exporter_refused_requests_total",
+                "Requests that were refused: no right password, more than the rate limit allows, or no TLS connection.",
+                count,
+                why=why,
+            )
+        yield from families.all()
 
 
-def registry(scraper: Scraper, *, process: bool = True) -> CollectorRegistry:
+def registry(scraper: Scraper, *, process: bool = True, access: WebAccess | None = None) -> CollectorRegistry:
     """Return all that one scrape shows; with ``process`` also CPU, memory and files of the exporter itself."""
     all_metrics = CollectorRegistry(auto_describe=False)
     all_metrics.register(scraper)
-    all_metrics.register(_About())
+    return _with_about(all_metrics, process=process, access=access)
+
+
+def _with_about(metrics: CollectorRegistry, *, process: bool, access: WebAccess | None) -> CollectorRegistry:
+    """Return a registry with what is said of the exporter itself."""
+    metrics.register(_About(access))
     if process:
-        ProcessCollector(namespace="opsk_exporter", registry=all_metrics)
-    return all_metrics
+        ProcessCollector(namespace="opsk_exporter", registry=metrics)
+    return metrics
 
 
-def application(metrics: CollectorRegistry) -> WsgiApp:
-    """Return the WSGI application that serves a registry."""
-    serve_metrics = make_wsgi_app(metrics)
+class Pages:
+    """Answers requests.
 
-    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "/")
+    Parameters
+    ----------
+    scraper
+        All collectors.
+    access
+        Who may ask; everybody when it is not given.
+    """
+
+    def __init__(self, scraper: Scraper, access: WebAccess | None = None) -> None:
+        self._scraper = scraper
+        self._access = access
+        self._about = _with_about(CollectorRegistry(auto_describe=False), process=True, access=access)
+        self._writer = Writer()
+        self._node = socket.gethostname()
+
+    def metrics(self, limit_s: float | None = None) -> tuple[Metric, ...]:
+        """Return all that one scrape shows, within a time [s]."""
+        return merged((*self._scraper.scrape(limit_s).metrics, *self._about.collect()))
+
+    def answer(self, method: str, path: str, headers: Headers) -> Answer:
+        """Return what a request gets; names of headers may be in any case."""
+        status, own, body = self._answer(method, path, headers)
+        site = self._access.headers() if self._access else {}
+        shown = {"X-Content-Type-Options": "nosniff", **dict(own), **site, "Content-Length": str(len(body))}
+        return status, list(shown.items()), b"" if method == "HEAD" else body
+
+    def _answer(self, method: str, path: str, headers: Headers) -> Answer:
+        """Return what a request gets, less what every answer has."""
+        access = self._access
+        if access and not access.in_time():
+            return _plain(429, "too many requests\n")
+        if access and not access.allows(headers.get("Authorization", "")):
+            return _plain(401, "Unauthorized\n", ("WWW-Authenticate", 'Basic realm="opsk exporter", charset="UTF-8"'))
+        if method not in ("GET", "HEAD"):
+            return _plain(405, "only GET\n", ("Allow", "GET, HEAD"))
         if path == "/metrics":
-            return serve_metrics(environ, start_response)  # type: ignore[no-any-return]
-        status, kind, body = "404 Not Found", "text/plain; charset=utf-8", b"not here; metrics are at /metrics\n"
+            limit_s = scrape_limit_s(headers.get("X-Prometheus-Scrape-Timeout-Seconds", ""))
+            accept, encoding = headers.get("Accept", ""), headers.get("Accept-Encoding", "")
+            return 200, *written(self._writer, self.metrics(limit_s), accept, encoding)
         if path == "/":
-            status, kind, body = "200 OK", "text/html; charset=utf-8", _LANDING % __version__.encode()
-        elif path == "/healthz":
-            status, body = "200 OK", b"ok\n"
-        start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
-        return [b"" if environ.get("REQUEST_METHOD") == "HEAD" else body]
+            kind = ("Content-Type", "text/html; charset=utf-8")
+            page = landing_page(self._scraper.standings(), self._node)
+            return 200, [kind, ("Content-Security-Policy", CONTENT_SECURITY_POLICY)], page
+        if path == "/healthz":
+            return _plain(200, "ok\n")
+        return _plain(404, "not here; metrics are at /metrics\n")
 
-    return serve
+
+def scrape_limit_s(said: str) -> float | None:
+    """Return how long a scrape may take whose scraper gives up after so many seconds; ``None`` when it does not say.
+
+    A tenth, at most half a second, is left for writing and sending: what comes too late is lost as a whole.
+    """
+    try:
+        timeout_s = float(said)
+    except ValueError:
+        return None
+    if not math.isfinite(timeout_s) or timeout_s <= 0:
+        return None
+    timeout_s = max(_LEAST_TIMEOUT_S, timeout_s)
+    return timeout_s - min(0.5, 0.1 * timeout_s)
 
 
-class _Handler(WSGIRequestHandler):
+def _plain(status: int, text: str, *headers: tuple[str, str]) -> Answer:
+    """Return an answer in plain words."""
+    return status, [("Content-Type", _TEXT), *headers], text.encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
     """Gives up on clients that do not finish their request, and logs no requests."""
 
     timeout = _REQUEST_TIMEOUT_S
+    server: ExporterServer
+
+    def version_string(self) -> str:
+        """Tell what answers, and no version of Python."""
+        return "opsk-exporter"
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        self.server.note_head()
+        path = self.path.partition("?")[0]
+        status, headers, body = self.server.pages.answer(self.command, path, self.headers)
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = do_GET  # noqa: N815 - http.server's names
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: every scrape would be a line."""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """One thread a connection, up to a limit."""
+class ExporterServer(ThreadingMixIn, HTTPServer):
+    """One thread a connection, up to a limit.
+
+    Parameters
+    ----------
+    address
+        Where to listen.
+    pages
+        Who answers.
+    access
+        Who may connect.
+    listening
+        A socket that listens already, as systemd hands it over.
+    """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        address: ListenAddress,
+        pages: Pages,
+        access: WebAccess | None = None,
+        listening: socket.socket | None = None,
+    ) -> None:
+        self._connections = Connections()
+        self._own = threading.local()
+        """By thread, the connection that it serves."""
+        self._access = access
+        self.pages = pages
+        self._alive_at = time.monotonic()
+        self.address_family = listening.family if listening else address.family
+        super().__init__((address.host, address.port), _Handler, bind_and_activate=False)
+        try:
+            if listening is None:
+                self.server_bind()
+                self.server_activate()
+            else:
+                self.socket.close()
+                self.socket = listening
+                self._take_address()
+        except BaseException:
+            self.server_close()
+            raise
+
+    @property
+    def shown_address(self) -> str:
+        """Where it listens, as a URL begins."""
+        scheme = "https" if self._access and self._access.secure else "http"
+        if self.address_family == socket.AF_UNIX:
+            return f"{scheme}+unix:{self.server_name}"
+        return f"{scheme}://{ListenAddress(self.server_name, self.server_port)}"
+
+    def is_alive(self, within_s: float) -> bool:
+        """Tell whether it looked for connections within some seconds."""
+        return time.monotonic() - self._alive_at < within_s
+
+    def service_actions(self) -> None:
+        """Note that connections are still accepted, and end those that take too long; the server's loop calls this."""
+        self._alive_at = time.monotonic()
+        self._connections.end_late()
+
+    def note_head(self) -> None:
+        """Give the client of this thread, whose request has come, the time for its answer."""
+        self._connections.note_head(self._own.connection)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Take a connection; a Unix socket's has no address."""
+        request, client = super().get_request()
+        return request, client or ("local", 0)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, or hang up when there are too many."""
-        if not self._free.acquire(blocking=False):
+        connection = self._connections.enter(request, client_of(client_address))
+        if connection is None:
             self.shutdown_request(request)
             return
         try:
-            super().process_request(request, client_address)
+            super().process_request(request, (client_address, connection))
         except BaseException:
-            self._free.release()
+            self._connections.leave(connection)
             raise
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one client."""
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer one client, after the TLS handshake where there is one: a slow client holds up its own thread only."""
+        client_address, self._own.connection = client_address
+        wrapped = request
         try:
-            super().process_request_thread(request, client_address)
+            if not self._connections.hear(self._own.connection):
+                return
+            if self._access is not None:
+                request.settimeout(_REQUEST_TIMEOUT_S)
+                wrapped = self._access.accept(request)
+            super().finish_request(wrapped, client_address)
+        except (OSError, NotAllowedError):
+            return
         finally:
-            self._free.release()
+            self._connections.leave(self._own.connection)
+            if wrapped is not request:
+                with contextlib.suppress(OSError):
+                    wrapped.shutdown(socket.SHUT_WR)
+                wrapped.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that hung up."""
@@ -154,12 +333,20 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Bind without asking a name server for this host's name."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
+        self._take_address()
+
+    def _take_address(self) -> None:
+        """Remember where the socket listens."""
         self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
+        if self.address_family == socket.AF_UNIX:
+            self.server_name, self.server_port = str(self.server_address), 0
+        else:
+            self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
 
-def open_server(address: ListenAddress, metrics: CollectorRegistry) -> WSGIServer:
+def open_server(
+    address: ListenAddress, pages: Pages, access: WebAccess | None = None, listening: socket.socket | None = None
+) -> ExporterServer:
     """Open the socket and return the server, ready for ``serve_forever``.
 
     Raises
@@ -167,11 +354,8 @@ def open_server(address: ListenAddress, metrics: CollectorRegistry) -> WSGIServe
     UnavailableError
         The address cannot be listened on.
     """
-    server_class = type("Server", (_Server,), {"address_family": address.family})
     try:
-        return make_server(
-            address.host, address.port, application(metrics), server_class=server_class, handler_class=_Handler
-        )
+        return ExporterServer(address, pages, access, listening)
     except (OSError, OverflowError) as error:
         raise UnavailableError(
             f"cannot listen on {address}: {error}", hint="another exporter may hold the port; choose one with --listen"

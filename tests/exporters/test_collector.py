@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 
 import pytest
 from prometheus_client import Metric
 
-from opsk.errors import TelemetryError
+from opsk.errors import OpskError, TelemetryError
 from opsk_exporters.collector import Collector, NoDataError, Scrape, Scraper
 from opsk_exporters.families import Families
 
@@ -188,3 +190,91 @@ def test_the_age_grows_while_a_collector_fails() -> None:
     assert values(source.scrape())["opsk_collector_age_seconds", "scripted"] == 0
     now[0] = 115.0
     assert values(source.scrape())["opsk_collector_age_seconds", "scripted"] == 15
+
+
+def test_errors_are_gone_with_the_scrape_though_nobody_looks_for_cycles() -> None:
+    def failed(number: int) -> OpskError:
+        error: OpskError = NoDataError("nothing") if number % 2 else TelemetryError("gone")
+        error.__cause__ = TelemetryError("what led to it")
+        return error
+
+    errors = [failed(number) for number in range(4)]
+    known = [weakref.ref(error) for error in errors]
+    source = scraper(Scripted(*errors, 1.0))
+    errors.clear()
+    gc.disable()
+    try:
+        for _ in range(5):  # the last run lets go of the one before
+            source.scrape()
+        assert [each() for each in known] == [None] * 4
+    finally:
+        gc.enable()
+
+
+def test_a_collector_may_have_a_deadline_of_its_own() -> None:
+    hanging, steady = Hanging(), Steady()
+    source = Scraper([hanging, steady], deadline_s=PATIENCE_S, deadlines_s={"hanging": 0.05})
+    try:
+        assert source.scrape().failed == ("hanging",)
+    finally:
+        hanging.let_go.set()
+
+
+def test_a_scrape_never_outlasts_its_limit_whatever_the_deadlines_are() -> None:
+    hanging = Hanging()
+    source = Scraper([Steady(), hanging], deadline_s=10 * PATIENCE_S)
+    began = time.monotonic()
+    try:
+        assert source.scrape(limit_s=0.05).failed == ("hanging",)
+        assert time.monotonic() - began < PATIENCE_S
+    finally:
+        hanging.let_go.set()
+
+
+def test_a_scraper_in_a_hurry_is_no_missed_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    hanging = Hanging()
+    source = scraper(hanging, deadline_s=10 * PATIENCE_S)
+    try:
+        with caplog.at_level(logging.INFO, logger="opsk.exporter"):
+            for _ in range(3):
+                shown = values(source.scrape(limit_s=0.01))
+        assert shown["opsk_collector_success", "hanging"] == 0
+        assert shown["opsk_collector_failures_total", "hanging", "deadline"] == 0
+        assert caplog.records == []
+    finally:
+        hanging.let_go.set()
+
+
+def test_an_absurd_number_is_the_failure_of_its_collector_alone() -> None:
+    shown = values(scraper(Steady(), Scripted(10**400)).scrape())
+    assert shown["opsk_steady_runs_total",] == 1
+    assert shown["opsk_collector_failures_total", "scripted", "error"] == 1
+
+
+def test_how_each_collector_is_can_be_told_without_running_any() -> None:
+    hanging = Hanging()
+    collectors = [Steady(), Scripted(TelemetryError("gone")), hanging]
+    source = Scraper(collectors, deadline_s=0.05, missing={"host": "not installed: psutil"})
+    assert {each.state for each in source.standings()} == {"not asked yet", "not installed"}
+    try:
+        source.scrape()
+        states = {each.name: each.state for each in source.standings()}
+        assert states == {"steady": "works", "scripted": "fails", "hanging": "hangs", "host": "not installed"}
+        said = {each.name: each.said for each in source.standings()}
+        assert "gone" in said["scripted"]
+        assert hanging.runs == 1
+    finally:
+        hanging.let_go.set()
+
+
+def test_a_collector_that_is_missing_shows() -> None:
+    shown = values(Scraper([Steady()], missing={"host": "not installed: psutil"}).scrape())
+    assert shown["opsk_collector_missing", "host"] == 1
+
+
+def test_two_collectors_fill_one_family() -> None:
+    class Second(Steady):
+        name = "second"
+
+    shown = [metric.name for metric in scraper(Steady(), Second()).scrape().metrics]
+    assert shown.count("opsk_steady_runs") == 1

@@ -52,6 +52,17 @@ def test_kinds_are_written_as_prometheus_wants_them() -> None:
     )
 
 
+def test_names_that_are_alike_where_they_are_cut_or_made_harmless_stay_two() -> None:
+    families = Families()
+    for device in ("x" * 300 + "1", "x" * 300 + "2", "a\udcff", "a\udcfe", "a?"):
+        families.gauge("opsk_a", "A.", 1, device=device)
+    (family,) = families.all()
+    shown = [sample.labels["device"] for sample in family.samples]
+    assert len(set(shown)) == 5
+    assert max(map(len, shown)) <= 256
+    assert all(name.encode("utf-8") for name in shown)
+
+
 def test_a_counter_without_total_and_an_info_without_info_are_refused() -> None:
     with pytest.raises(InputError, match="_total"):
         Families().counter("opsk_b", "B.", 1)
@@ -66,10 +77,31 @@ def test_a_hostile_name_stays_inside_its_label(name: str) -> None:
     (family,) = text_string_to_metric_families(exposition(families))
     (sample,) = family.samples
     assert sample.name == "opsk_a"
-    assert sample.labels == {"device": name.encode("utf-8", "replace").decode("utf-8")}
+    plain = name.encode("utf-8", "replace").decode("utf-8")
+    shown = sample.labels["device"]
+    assert shown == name if plain == name else shown.startswith(f"{plain}~")
 
 
 def test_an_endless_name_is_cut() -> None:
     families = Families()
     families.gauge("opsk_a", "A.", 1, device="x" * 10_000)
     assert len(exposition(families)) < 400
+
+
+@pytest.mark.parametrize("absurd", [10**400, -(10**400), "much"], ids=["large", "small", "text"])
+def test_a_value_that_is_no_float_is_an_error_of_who_gives_it(absurd: float) -> None:
+    families = Families()
+    for add, name in ((families.gauge, "opsk_a"), (families.counter, "opsk_b_total")):
+        with pytest.raises((OverflowError, ValueError)):
+            add(name, "X.", absurd)
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_whole_numbers_are_written_as_prometheus_client_writes_them(value: int) -> None:
+    families = Families()
+    families.gauge("opsk_a", "A.", value)
+    given_as_int = Families()
+    given_as_int.gauge("opsk_a", "A.", 0)
+    (metric,) = given_as_int.all()
+    metric.samples = [metric.samples[0]._replace(value=value)]
+    assert exposition(families) == exposition(given_as_int)

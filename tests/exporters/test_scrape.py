@@ -14,11 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opsk import __version__
 from opsk.telemetry.infiniband import SysfsInfiniband
-from opsk_exporters.cli import COLLECTORS
+from opsk_exporters.catalogue import make_collectors
 from opsk_exporters.collector import Scraper
 from opsk_exporters.infiniband import InfinibandCollector
-from opsk_exporters.infiniband_names import COUNTERS, EXTENDED, HARDWARE
+from opsk_exporters.infiniband_names import COUNTERS, EXTENDED, MetricName
+from opsk_exporters.infiniband_names.drivers import MLX5, QUEUES
 from opsk_exporters.server import registry
+from opsk_exporters.settings import Settings
+from opsk_exporters.sources import Sources
 from tests.fakes.procfs import write_procfs
 from tests.fakes.sysfs import SysfsTree
 from tests.fakes.ttar import extract_ttar
@@ -43,7 +46,8 @@ def node(tmp_path: Path) -> Callable[[], str]:
     tree.write(ailing / "counters" / "port_rcv_errors", "N/A (no PMA)")
     tree.add_hca(2, rate="200 Gb/sec (4X HDR)", link_layer="Ethernet")
     procfs = write_procfs(tmp_path / "proc")
-    collectors = [make(tree.root, procfs) for _, make in sorted(COLLECTORS.items())]
+    sources = Sources(Settings(sysfs=tree.root, procfs=procfs))
+    collectors = make_collectors(["host", "infiniband"], sources).collectors
     # The clock stands still: durations and ages are 0 in the golden file.
     return lambda: generate_latest(registry(Scraper(collectors, clock=lambda: 0.0), process=False)).decode("utf-8")
 
@@ -80,23 +84,25 @@ def test_what_a_port_does_not_say_is_absent_and_counted(node: Callable[[], str])
     assert ("opsk_infiniband_port_lid", "mlx5_2", "1") not in shown
 
 
-def test_directions_are_those_of_the_kernel(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "names"), [("counters", COUNTERS), ("counters_ext", EXTENDED), ("hw_counters", MLX5 | QUEUES)]
+)
+def test_directions_are_those_of_the_kernel(tmp_path: Path, folder: str, names: dict[str, MetricName]) -> None:
     # Every counter gets a value of its own; a swap of two names or of receive and transmit shows.
     tree = SysfsTree(tmp_path / "sys")
     port = tree.add_hca(0, link_layer="Ethernet")
     values: dict[str, float] = {}
-    for folder, names in (("counters", COUNTERS), ("counters_ext", EXTENDED), ("hw_counters", HARDWARE)):
-        for file_name, metric in names.items():
-            value = 1000 + len(values)
-            tree.write(port / folder / file_name, str(value))
-            factor = 4 if file_name.removesuffix("_64") in ("port_rcv_data", "port_xmit_data") else 1
-            values[f"opsk_infiniband_port_{metric.what}_total"] = value * factor
-            assert ("rcv" in file_name) <= ("receive" in metric.what), file_name
-            assert ("xmit" in file_name) <= ("transmit" in metric.what), file_name
+    for file_name, metric in names.items():
+        value = 1000 + len(values)
+        tree.write(port / folder / file_name, str(value))
+        factor = 4 if file_name.removesuffix("_64") in ("port_rcv_data", "port_xmit_data") else 1
+        values[f"opsk_infiniband_port_{metric.what}_total"] = value * factor
+        assert ("rcv" in file_name) <= ("receive" in metric.what), file_name
+        assert ("xmit" in file_name) <= ("transmit" in metric.what), file_name
     collector = InfinibandCollector(SysfsInfiniband(tree.root))
     shown = {sample.name: sample.value for metric in collector.collect() for sample in metric.samples}
     assert {name: shown.get(name) for name in values} == values
-    assert len(values) == len(COUNTERS) + len(EXTENDED) + len(HARDWARE)
+    assert len(values) == len(names)
 
 
 def test_every_metric_has_a_help_text_and_a_name_by_the_rules(node: Callable[[], str]) -> None:

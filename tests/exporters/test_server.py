@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -12,10 +13,19 @@ import pytest
 from prometheus_client import Metric
 
 from opsk import __version__
-from opsk.errors import InputError, UnavailableError
+from opsk.errors import InputError, TelemetryError, UnavailableError
+from opsk_exporters import connections
 from opsk_exporters.collector import Scraper
+from opsk_exporters.connections import MOST, MOST_OF_ONE
 from opsk_exporters.families import Families
-from opsk_exporters.server import MOST_CONNECTIONS, ListenAddress, open_server, registry
+from opsk_exporters.landing import landing_page
+from opsk_exporters.server import (
+    ExporterServer,
+    ListenAddress,
+    Pages,
+    open_server,
+    scrape_limit_s,
+)
 
 
 class One:
@@ -30,13 +40,13 @@ class One:
 @pytest.fixture
 def address() -> Iterator[ListenAddress]:
     """Serve on a free port of loopback, and stop."""
-    server = open_server(ListenAddress("127.0.0.1", 0), registry(Scraper([One()])))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    running = open_server(ListenAddress("127.0.0.1", 0), Pages(Scraper([One()])))
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield ListenAddress("127.0.0.1", server.server_port)
-    server.shutdown()
+    yield ListenAddress("127.0.0.1", running.server_port)
+    running.shutdown()
     thread.join()
-    server.server_close()
+    running.server_close()
 
 
 def get(address: ListenAddress, path: str, **headers: str) -> tuple[int, str, str]:
@@ -72,6 +82,64 @@ def test_the_landing_page_leads_to_the_metrics(address: ListenAddress) -> None:
     assert __version__ in body
 
 
+def test_the_landing_page_tells_how_each_collector_is_and_nothing_in_it_is_markup() -> None:
+    class Hostile:
+        name = "hostile"
+
+        def collect(self) -> Iterable[Metric]:
+            raise TelemetryError('<script>alert("x")</script>\x1b[2J')
+
+    scraper = Scraper([One(), Hostile()])
+    scraper.scrape()
+    page = landing_page(scraper.standings(), "node<1>").decode("utf-8")
+    assert '<td class="works">works</td>' in page
+    assert '<td class="fails">fails</td>' in page
+    assert "&lt;script&gt;alert(&quot;x&quot;)" in page
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "node&lt;1&gt;" in page
+
+
+def test_opening_the_page_runs_no_collector(address: ListenAddress) -> None:
+    get(address, "/")
+    assert "not asked yet" in get(address, "/")[2]
+    get(address, "/metrics")
+    assert "not asked yet" not in get(address, "/")[2]
+
+
+def test_only_reading_is_possible(address: ListenAddress) -> None:
+    for method, status in (("HEAD", b"200"), ("POST", b"405"), ("DELETE", b"405")):
+        with socket.create_connection(("127.0.0.1", address.port)) as client:
+            client.sendall(method.encode() + b" /metrics HTTP/1.0\r\n\r\n")
+            answer = client.makefile("rb").read()
+        assert answer.split(b" ", 2)[1] == status
+        assert (b"Allow: GET, HEAD" in answer) == (status == b"405")
+        assert b"opsk_one" not in answer
+
+
+@pytest.mark.parametrize(
+    ("said", "limit_s"),
+    [
+        ("10", 9.5),
+        ("1", 0.9),
+        ("0.5", 0.45),
+        ("0.001", 0.45),
+        ("", None),
+        ("x", None),
+        ("nan", None),
+        ("inf", None),
+        ("-1", None),
+    ],
+)
+def test_a_scrape_ends_before_its_scraper_gives_up(said: str, limit_s: float | None) -> None:
+    assert scrape_limit_s(said) == (None if limit_s is None else pytest.approx(limit_s))
+
+
+def test_nobody_learns_which_python_answers(address: ListenAddress) -> None:
+    with urllib.request.urlopen(f"http://{address}/", timeout=30) as answer:
+        assert answer.headers["Server"] == "opsk-exporter"
+
+
 def test_other_pages_are_not_there(address: ListenAddress) -> None:
     assert get(address, "/healthz")[0] == 200
     assert get(address, "/metrics/../../etc/passwd")[0] == 404
@@ -89,21 +157,111 @@ def test_clients_that_send_rubbish_or_nothing_do_not_matter(address: ListenAddre
 
 def test_idle_clients_cannot_take_all_threads(address: ListenAddress) -> None:
     threads_before = threading.active_count()
-    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST_CONNECTIONS * 2)]
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST * 2)]
     try:
-        # Those above the limit are hung up on: their recv ends, though nothing was sent.
-        hung_up = idle[-1]
-        hung_up.settimeout(30)
-        assert hung_up.recv(1) == b""
-        assert threading.active_count() - threads_before <= MOST_CONNECTIONS
+        # The oldest are hung up on: their recv ends, though nothing was sent.
+        for hung_up in idle[: MOST * 2 - MOST_OF_ONE]:
+            hung_up.settimeout(30)
+            assert hung_up.recv(1) == b""
+        give_up = time.monotonic() + 30
+        while threading.active_count() - threads_before > MOST_OF_ONE and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert threading.active_count() - threads_before <= MOST_OF_ONE
     finally:
         for client in idle:
             client.close()
 
 
+def test_idle_sockets_of_this_node_shut_no_scraper_of_this_node_out(
+    address: ListenAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 60.0)
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST_OF_ONE)]
+    try:
+        assert get(address, "/healthz")[0] == 200
+        assert get(address, "/metrics")[0] == 200
+    finally:
+        for client in idle:
+            client.close()
+
+
+def test_one_client_leaves_room_for_the_others(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST)]
+    try:
+        idle[0].settimeout(30)
+        assert idle[0].recv(1) == b""  # it gave way to others of this node
+        real = ExporterServer.get_request
+        monkeypatch.setattr(ExporterServer, "get_request", lambda self: (real(self)[0], ("192.0.2.7", 1)))
+        assert get(address, "/metrics")[0] == 200
+    finally:
+        for client in idle:
+            client.close()
+
+
+def test_idle_clients_are_hung_up_on_and_make_room(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.1)
+    idle = [socket.create_connection(("127.0.0.1", address.port)) for _ in range(MOST_OF_ONE)]
+    try:
+        for client in idle:
+            client.settimeout(5)
+            assert client.recv(1) == b""
+        monkeypatch.undo()
+        give_up = time.monotonic() + 30
+        while (status := status_of(address)) != 200 and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert status == 200
+    finally:
+        for client in idle:
+            client.close()
+
+
+def status_of(address: ListenAddress) -> int | None:
+    try:
+        return get(address, "/healthz")[0]
+    except OSError:
+        return None
+
+
+def test_an_answer_may_take_longer_than_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(One):
+        def collect(self) -> Iterable[Metric]:
+            time.sleep(0.5)
+            return super().collect()
+
+    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.2)
+    running = open_server(ListenAddress("127.0.0.1", 0), Pages(Scraper([Slow()], deadline_s=30.0)))
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        assert "\nopsk_one 1.0\n" in get(ListenAddress("127.0.0.1", running.server_port), "/metrics")[2]
+    finally:
+        running.shutdown()
+        thread.join()
+        running.server_close()
+
+
+def test_who_feeds_us_byte_by_byte_is_hung_up_on(address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LONGEST_HEAD_S", 0.2)
+    with socket.create_connection(("127.0.0.1", address.port)) as dripping:
+        dripping.settimeout(0.05)
+        ended = False
+        give_up = time.monotonic() + 30
+        while not ended and time.monotonic() < give_up:
+            try:
+                dripping.sendall(b"G")
+                ended = dripping.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = True
+        assert ended
+    monkeypatch.undo()
+    assert get(address, "/healthz")[0] == 200
+
+
 def test_a_port_in_use_is_one_clear_error(address: ListenAddress) -> None:
     with pytest.raises(UnavailableError, match=rf"cannot listen on 127.0.0.1:{address.port}: "):
-        open_server(address, registry(Scraper([]), process=False))
+        open_server(address, Pages(Scraper([])))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,205 @@
+"""Which collectors are there, and how is each one made? A package that is missing costs its collector only.
+
+Each entry imports its module when it is asked for: a collector that is switched off costs neither memory nor time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from opsk.cli.document import harmless
+from opsk.errors import ConfigError, UnavailableError
+from opsk_exporters.collector import Collector
+from opsk_exporters.settings import Settings
+from opsk_exporters.sources import Sources
+
+LOG = logging.getLogger("opsk.exporter")
+Factory = Callable[[Sources], Collector]
+
+
+def _gpu(sources: Sources) -> Collector:
+    """Return the collector of NVIDIA's GPUs."""
+    from opsk_exporters.gpu_source import make
+
+    settings = sources.settings
+    return make(sources.nvidia, sysfs=settings.sysfs, procfs=settings.procfs, gres_conf=settings.gres_conf)
+
+
+def _amdgpu(sources: Sources) -> Collector:
+    """Return the collector of AMD's GPUs."""
+    from opsk_exporters.amdgpu import AmdGpuCollector
+
+    return AmdGpuCollector(sources.amd, sources.power_watch.note)
+
+
+def _host(sources: Sources) -> Collector:
+    """Return the collector of CPUs, memory, network and disks."""
+    from opsk.telemetry.host import HostReader
+    from opsk.telemetry.pressure import PressureReader
+    from opsk_exporters.host import HostCollector
+
+    settings = sources.settings
+    return HostCollector(HostReader(settings.procfs), PressureReader(settings.procfs, settings.sysfs))
+
+
+def _infiniband(sources: Sources) -> Collector:
+    """Return the collector of RDMA ports."""
+    from opsk_exporters.infiniband import make
+
+    settings = sources.settings
+    return make(settings.sysfs, rails_file=settings.rails_file, tick_bytes=settings.tick_bytes)
+
+
+def _jobs(sources: Sources) -> Collector:
+    """Return the collector of jobs."""
+    from opsk_exporters.jobs import make
+
+    settings = sources.settings
+    return make(
+        cgroups=settings.cgroup_root,
+        procfs=settings.procfs,
+        folder=settings.jobs_folder,
+        gres_conf=settings.gres_conf,
+        gpus=sources.gpus,
+        processors=sources.processors_j,
+    )
+
+
+def _power(sources: Sources) -> Collector:
+    """Return the collector of power and energy."""
+    from opsk_exporters.power import make
+
+    settings = sources.settings
+    return make(
+        settings.sysfs,
+        sources.power_watch.power,
+        rapl=sources.processors,
+        deadline_s=settings.deadline_of("power"),
+        every_s=settings.ipmi_interval_s,
+    )
+
+
+def _reports(sources: Sources) -> Collector:
+    """Return the collector of post-mortems."""
+    from opsk_exporters.reports import make
+
+    settings = sources.settings
+    return make(
+        settings.reports_folder,
+        settings.slurm_on,
+        procfs=settings.procfs,
+        cgroups=settings.cgroup_root,
+        deadline_s=settings.deadline_of("reports"),
+    )
+
+
+def _slurm(sources: Sources) -> Collector:
+    """Return the collector of Slurm's queue, nodes and partitions."""
+    from opsk_exporters.slurm import make
+
+    settings = sources.settings
+    return make(
+        settings.slurm_on,
+        every_s=settings.slurm_interval_s,
+        users=settings.slurm_users,
+        procfs=settings.procfs,
+        cgroups=settings.cgroup_root,
+        deadline_s=settings.deadline_of("slurm"),
+    )
+
+
+def _training(sources: Sources) -> Collector:
+    """Return the collector of training progress."""
+    from opsk_exporters.training import make
+
+    settings = sources.settings
+    return make(
+        cgroups=settings.cgroup_root,
+        procfs=settings.procfs,
+        folder=settings.jobs_folder,
+        wanted=settings.training_logs,
+    )
+
+
+def _xids(sources: Sources) -> Collector:
+    """Return the collector of XIDs and of what else the kernel says."""
+    from opsk_exporters.xids import make
+
+    return make(kernel_log=sources.settings.kernel_log, gpus=sources.nvidia, listen=sources.driver.listen)
+
+
+COLLECTORS: Mapping[str, Factory] = {
+    "amdgpu": _amdgpu,
+    "gpu": _gpu,
+    "host": _host,
+    "infiniband": _infiniband,
+    "jobs": _jobs,
+    "power": _power,
+    "reports": _reports,
+    "slurm": _slurm,
+    "training": _training,
+    "xids": _xids,
+}
+"""All collectors: name to what makes one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The collectors of a node, and why some that were wanted are not among them, by name."""
+
+    collectors: tuple[Collector, ...]
+    missing: Mapping[str, str]
+
+
+def selected(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the collectors that the settings want.
+
+    Raises
+    ------
+    ConfigError
+        A name is no collector, or none is left.
+    """
+    named = (*(settings.collectors or ()), *settings.without, *settings.deadlines_s)
+    unknown = [name for name in dict.fromkeys(named) if name not in COLLECTORS]
+    if unknown:
+        wrong = ", ".join(map(repr, unknown))
+        raise ConfigError(f"{wrong} is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
+    wanted = sorted(COLLECTORS) if settings.collectors is None else settings.collectors
+    left = tuple(name for name in wanted if name not in settings.without)
+    if not left:
+        raise ConfigError("an empty list is no collector", hint=f"there are: {', '.join(sorted(COLLECTORS))}")
+    return left
+
+
+def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool = False) -> Made:
+    """Make collectors; one whose package is not installed is left out and said.
+
+    Parameters
+    ----------
+    names
+        Which ones.
+    sources
+        What they read from.
+    asked_for
+        They were named one by one: then a missing package is an error.
+
+    Raises
+    ------
+    UnavailableError
+        A collector that was asked for by name cannot be made.
+    """
+    collectors, missing = [], {}
+    for name in names:
+        try:
+            collectors.append(COLLECTORS[name](sources))
+        except ImportError as error:
+            why = f"not installed: {error.name or error}"
+            if asked_for:
+                raise UnavailableError(
+                    f"collector {name}: {why}", hint="install opsk with the extra exporter"
+                ) from error
+            missing[name] = why
+            LOG.warning("collector %s: left out, %s", name, harmless(why))
+    return Made(collectors=tuple(collectors), missing=missing)

@@ -1,0 +1,135 @@
+"""What do several collectors of one node share? Each thing is made when the first of them asks for it.
+
+GPUs are asked once a scrape however many collectors want to know, and power that one collector has read is told to the
+next. Nothing here is imported before it is needed: a node without a driver pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opsk.errors import TelemetryError
+from opsk.telemetry.background import Background, close
+from opsk.telemetry.gpu import GpuDriverMissingError, GpuReading, GpuSource
+from opsk.telemetry.gpu_shared import SharedGpus
+from opsk.telemetry.power_balance import GpuPowerWatch, WatchedGpus, cpu_joules
+from opsk.telemetry.rapl import RaplReader
+from opsk_exporters.gpu_fallback import NvmlOrProgram
+from opsk_exporters.settings import Settings
+
+if TYPE_CHECKING:
+    from opsk_exporters.gpu_source import NvidiaDriver
+
+_SHARE_OF_DEADLINE = 0.6
+"""Of a collector's deadline, how long it waits for a driver: it must still be able to say that the driver hangs."""
+_SHARE_FOR_ENERGY = 0.1
+
+
+@dataclass(slots=True)
+class AllGpus:
+    """The GPUs of several makers as one source, for whoever cares only which GPU is whose.
+
+    Parameters
+    ----------
+    sources
+        One a maker.
+    """
+
+    sources: tuple[GpuSource, ...]
+    _seen: set[int] = field(default_factory=set)
+
+    def gpus(self) -> GpuReading:
+        """Return all GPUs.
+
+        Raises
+        ------
+        GpuDriverMissingError
+            No maker's driver is here.
+        TelemetryError
+            One of the drivers that were here does not answer: a part would pass for the whole.
+        """
+        readings = []
+        for number, source in enumerate(self.sources):
+            try:
+                readings.append(source.gpus())
+                self._seen.add(number)
+            except GpuDriverMissingError as error:
+                if number in self._seen:
+                    raise TelemetryError(f"there were GPUs, and now their driver is gone: {error}") from error
+                error.__traceback__ = None  # it is kept and raised again: frames would gather in it
+        if not readings:
+            raise GpuDriverMissingError("no GPU driver is here")
+        return replace(
+            readings[0],
+            gpus=tuple(gpu for reading in readings for gpu in reading.gpus),
+            lost=tuple(gpu for reading in readings for gpu in reading.lost),
+            unreadable=tuple(fault for reading in readings for fault in reading.unreadable),
+        )
+
+
+class Sources:
+    """What the collectors of one node read from.
+
+    Parameters
+    ----------
+    settings
+        How the exporter works.
+    nvidia
+        NVIDIA's GPUs, for tests; read through NVML when it is not given.
+    """
+
+    def __init__(self, settings: Settings | None = None, nvidia: GpuSource | None = None) -> None:
+        self.settings = settings or Settings()
+        self.power_watch = GpuPowerWatch()
+        self._given_nvidia = nvidia
+
+    @cached_property
+    def nvidia(self) -> GpuSource:
+        """NVIDIA's GPUs, read once for all who ask at the same time."""
+        watched = WatchedGpus(self._given_nvidia or NvmlOrProgram(self.driver.gpus), self.power_watch)
+        return SharedGpus(watched, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("gpu"))
+
+    @cached_property
+    def amd(self) -> Any:
+        """AMD's GPUs: an ``AmdGpuSource`` and a ``GpuSource`` in one."""
+        from opsk.telemetry.amdgpu import SysfsAmdGpus
+
+        return SysfsAmdGpus(self.settings.sysfs)
+
+    @cached_property
+    def gpus(self) -> GpuSource:
+        """All GPUs of the node."""
+        return AllGpus((self.nvidia, self._shared_amd))
+
+    @cached_property
+    def _shared_amd(self) -> SharedGpus:
+        """AMD's GPUs, for those who ask at the same time."""
+        return SharedGpus(self.amd, patience_s=_SHARE_OF_DEADLINE * self.settings.deadline_of("amdgpu"))
+
+    @cached_property
+    def processors(self) -> RaplReader:
+        """The processors' energy."""
+        return RaplReader(self.settings.sysfs)
+
+    @cached_property
+    def _processors_j(self) -> Background[float | None]:
+        """The same for whoever must not hang with a sick file."""
+        return Background("processors", lambda: cpu_joules(self.processors.zones()))
+
+    def close(self) -> None:
+        """Let go of everything that was made: its threads end as soon as what they read answers."""
+        for name in ("nvidia", "_shared_amd", "_processors_j", "driver"):
+            close(self.__dict__.get(name))
+
+    def processors_j(self) -> float | None:
+        """Return the energy of all processors so far [J]; ``None`` where it cannot be read in time."""
+        return self._processors_j.fresh(_SHARE_FOR_ENERGY * self.settings.deadline_of("jobs")).in_time
+
+    @cached_property
+    def driver(self) -> NvidiaDriver:
+        """NVIDIA's driver: GPUs and events."""
+        from opsk_exporters.gpu_source import NvidiaDriver
+
+        return NvidiaDriver()
