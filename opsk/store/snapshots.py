@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
 from sqlalchemy import Engine, func
-from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from opsk.errors import InputError, StoreError
+from opsk.store.packed import unpacked
+from opsk.store.records import STRICT, Given, Name, Time
 from opsk.store.tables import NAME_CHARACTERS, TopologySnapshot
+from opsk.store.transactions import read, write
 from opsk.topology.fabric import Fabric
 from opsk.topology.hb_domains import HbDomain
 from opsk.topology.snapshot import Snapshot, as_snapshot, content_hash, read_snapshot
@@ -22,7 +25,7 @@ from opsk.topology.snapshot import Snapshot, as_snapshot, content_hash, read_sna
 LATEST, PREVIOUS = "latest", "previous"
 """Words for the snapshot that was seen last, and the one before it."""
 
-_MAX_CONTENT_BYTES = 1 << 29
+_LONGEST_CHARACTERS = 1 << 27
 _FEWEST_HASH_SIGNS = 6
 
 
@@ -43,6 +46,29 @@ class StoredSnapshot:
     new: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSeen:
+    """A fabric as it was ``at``, and from ``since`` on, where that is known.
+
+    Parameters
+    ----------
+    source
+        What it was read from.
+    content
+        Its canonical text (`opsk.topology.snapshot`).
+    """
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "at", "content")
+    __pydantic_config__: ClassVar = STRICT
+
+    kind: Literal["snapshot"] = "snapshot"
+    cluster: Given
+    at: Time
+    since: Time | None = None
+    source: Name
+    content: Annotated[str, Field(max_length=_LONGEST_CHARACTERS)]
+
+
 def save_snapshot(
     engine: Engine, fabric: Fabric, hb_domains: Iterable[HbDomain] = (), *, cluster: str, now: datetime
 ) -> StoredSnapshot:
@@ -57,32 +83,63 @@ def save_snapshot(
     """
     content = as_snapshot(fabric, hb_domains)
     digest = content_hash(content)
+    if now.tzinfo is None:
+        raise StoreError("a time without a time zone cannot be kept", hint="this is a mistake in opsk")
+
+    def work(session: Session) -> StoredSnapshot:
+        row, new = _seen(session, cluster, digest, content, fabric, since=now, at=now)
+        return _shown(row, new=new)
+
+    return write(engine, work)
+
+
+def keep_snapshot(session: Session, record: SnapshotSeen) -> bool:
+    """Keep a fabric that somebody else has read.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    content = record.content.encode()
+    snapshot = read_snapshot(content, source=record.source)
+    digest, since = content_hash(content), record.since or record.at
+    mine = (col(TopologySnapshot.cluster) == record.cluster, col(TopologySnapshot.hash) == digest)
+    known = select(TopologySnapshot).where(
+        *mine, col(TopologySnapshot.taken_at) <= since, col(TopologySnapshot.last_seen_at) >= record.at
+    )
+    if session.exec(known.limit(1)).first() is not None:
+        return False
+    _seen(session, record.cluster, digest, content, snapshot.fabric, since=since, at=record.at, source=record.source)
+    return True
+
+
+def _seen(
+    session: Session, cluster: str, digest: str, content: bytes, fabric: Fabric, *, since: datetime, at: datetime,
+    source: str | None = None,
+) -> tuple[TopologySnapshot, bool]:  # fmt: skip
+    """Return the row of a fabric, and whether it was not the newest of its cluster before."""
+    row = session.exec(_of(cluster[:NAME_CHARACTERS]).limit(1).with_for_update()).first()
+    if row is not None and row.hash == digest:
+        row.last_seen_at = max(at, row.last_seen_at)
+        session.flush()
+        return row, False
     hcas = [hca for hca in fabric.hcas.values() if not hca.sharp]
-    cluster, source = cluster[:NAME_CHARACTERS], fabric.source[:NAME_CHARACTERS]
-    try:
-        with Session(engine) as session:
-            row = session.exec(_of(cluster).limit(1)).first()
-            new = row is None or row.hash != digest
-            if row is None or row.hash != digest:
-                row = TopologySnapshot(
-                    cluster=cluster,
-                    taken_at=now,
-                    last_seen_at=now,
-                    source=source,
-                    hash=digest,
-                    switches=len(fabric.switches),
-                    hcas=len(hcas),
-                    nodes=len({hca.node for hca in hcas if hca.node is not None}),
-                    cables=len(fabric.cables),
-                    content=gzip.compress(content, mtime=0),
-                )
-            elif now > row.last_seen_at:
-                row.last_seen_at = now
-            session.add(row)
-            session.commit()
-            return _shown(row, new=new)
-    except SQLAlchemyError as error:
-        raise _failed(error) from error
+    row = TopologySnapshot(
+        cluster=cluster[:NAME_CHARACTERS],
+        taken_at=since,
+        last_seen_at=at,
+        source=(fabric.source if source is None else source)[:NAME_CHARACTERS],
+        hash=digest,
+        switches=len(fabric.switches),
+        hcas=len(hcas),
+        nodes=len({hca.node for hca in hcas if hca.node is not None}),
+        cables=len(fabric.cables),
+        content=gzip.compress(content, mtime=0),
+    )
+    session.add(row)
+    session.flush()
+    return row, True
 
 
 def history(engine: Engine, *, cluster: str | None = None, limit: int = 1000) -> list[StoredSnapshot]:
@@ -93,15 +150,11 @@ def history(engine: Engine, *, cluster: str | None = None, limit: int = 1000) ->
     StoreError
         When the database cannot be read.
     """
-    try:
-        with Session(engine) as session:
-            columns = [getattr(TopologySnapshot, name) for name in StoredSnapshot.__slots__ if name != "new"]
-            query = select(*columns).order_by(*_ORDER).limit(limit)
-            if cluster is not None:
-                query = query.where(col(TopologySnapshot.cluster) == cluster)
-            return [StoredSnapshot(**row._mapping) for row in session.exec(query)]
-    except SQLAlchemyError as error:
-        raise _failed(error) from error
+    columns = [getattr(TopologySnapshot, name) for name in StoredSnapshot.__slots__ if name != "new"]
+    query = select(*columns).order_by(*_ORDER).limit(limit)
+    if cluster is not None:
+        query = query.where(col(TopologySnapshot.cluster) == cluster)
+    return read(engine, lambda session: [StoredSnapshot(**row._mapping) for row in session.exec(query)])
 
 
 def load_snapshot(engine: Engine, which: str, *, cluster: str) -> tuple[StoredSnapshot, Snapshot]:
@@ -114,18 +167,14 @@ def load_snapshot(engine: Engine, which: str, *, cluster: str) -> tuple[StoredSn
     StoreError
         When the database cannot be read.
     """
-    try:
-        with Session(engine) as session:
-            rows = list(session.exec(_named(which, cluster)))
-    except SQLAlchemyError as error:
-        raise _failed(error) from error
+    rows = read(engine, lambda session: list(session.exec(_named(which, cluster))))
     if not rows or (which == PREVIOUS and len(rows) < 2):
         raise InputError(f"no snapshot {which} of cluster {cluster}", hint="opsk fabric --history lists them")
     if len({row.hash for row in rows}) > 1 and which not in (LATEST, PREVIOUS):
         raise InputError(f"several snapshots have a hash that begins with {which}", hint="give more of it")
     row = rows[1] if which == PREVIOUS else rows[0]
     source = f"snapshot {row.id}"
-    return _shown(row), read_snapshot(_unpacked(row.content, source), source=source)
+    return _shown(row), read_snapshot(unpacked(row.content, source), source=source)
 
 
 _ORDER = (
@@ -151,17 +200,3 @@ def _named(which: str, cluster: str) -> SelectOfScalar[TopologySnapshot]:
 def _shown(row: TopologySnapshot, *, new: bool = False) -> StoredSnapshot:
     fields = {name: getattr(row, name) for name in StoredSnapshot.__slots__ if name != "new"}
     return StoredSnapshot(**fields, new=new)
-
-
-def _unpacked(content: bytes, source: str) -> bytes:
-    """Return what gzip holds, without trust: the database may be anybody's."""
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        return stream.decompress(content, _MAX_CONTENT_BYTES)
-    except zlib.error as error:
-        raise InputError(f"{source}: damaged in the store: {error}", hint="save the fabric again") from error
-
-
-def _failed(error: SQLAlchemyError) -> StoreError:
-    text = str(getattr(error, "orig", None) or error).split("\n", 1)[0]
-    return StoreError(f"the store does not answer: {text}", hint="see [store] in opsk.toml")

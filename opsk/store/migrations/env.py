@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from alembic import context
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection
 
+from opsk.store.engine import connect
 from opsk.store.tables import METADATA
 
 
@@ -24,5 +25,5 @@ given = context.config.attributes.get("connection")
 if given is not None:
     run(given)
 else:
-    with create_engine(context.config.get_main_option("sqlalchemy.url") or "sqlite://").connect() as opened:
+    with connect(context.config.get_main_option("sqlalchemy.url") or "sqlite://").begin() as opened:
         run(opened)

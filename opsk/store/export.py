@@ -1,0 +1,124 @@
+"""What is kept, as lines of JSON: the records that it was written with, so that another store can take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlmodel import Session, SQLModel, col, select
+
+from opsk.errors import InputError
+from opsk.store import tables
+from opsk.store.advice import AdviceGiven
+from opsk.store.clusters import ClusterSeen
+from opsk.store.failures import FailureSeen
+from opsk.store.jobs import JobSeen
+from opsk.store.measured import Measured
+from opsk.store.packed import unpacked
+from opsk.store.records import record_of
+from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep
+from opsk.store.reports import report_of
+from opsk.store.snapshots import SnapshotSeen
+from opsk.store.transactions import read
+from opsk.store.writing import Record, Writer, Written, decode, encode
+
+_AT_ONCE = 500
+
+
+def _snapshot_of(row: tables.TopologySnapshot) -> SnapshotSeen:
+    content = unpacked(row.content, f"snapshot {row.id}").decode("ascii", errors="replace")
+    return SnapshotSeen(
+        cluster=row.cluster, at=row.last_seen_at, since=row.taken_at, source=row.source, content=content
+    )
+
+
+_TABLES: dict[str, tuple[tuple[type[SQLModel], Callable[[Any], Record]], ...]] = {
+    "clusters": ((tables.ClusterRow, lambda row: record_of(ClusterSeen, row)),),
+    "snapshots": ((tables.TopologySnapshot, _snapshot_of),),
+    "jobs": ((tables.JobRow, lambda row: record_of(JobSeen, row)),),
+    "advice": ((tables.AdviceRow, lambda row: record_of(AdviceGiven, row)),),
+    "measured": ((tables.MeasuredRow, lambda row: record_of(Measured, row)),),
+    "failures": ((tables.FailureRow, lambda row: record_of(FailureSeen, row)),),
+    "remaps": (
+        (tables.RemapRow, lambda row: record_of(RemapProposed, row)),
+        (tables.RemapMoveRow, lambda row: record_of(RemapMoved, row)),
+        (tables.RemapStepRow, lambda row: record_of(RemapStep, row)),
+    ),
+    "reports": ((tables.ReportRow, report_of),),
+}
+
+
+def export(engine: Engine, kinds: Iterable[str] = (), *, damaged: Callable[[str], None] | None = None) -> Iterator[str]:
+    """Yield every record of some kinds, or of all, as a line of JSON; in the order in which they were written.
+
+    Parameters
+    ----------
+    damaged
+        Is told of each row that cannot be read; the rows after it are yielded all the same.
+
+    Raises
+    ------
+    StoreError
+        The database does not answer.
+    """
+    wanted = set(kinds) or set(_TABLES)
+    for kind, places in _TABLES.items():
+        for table, as_record in places if kind in wanted else ():
+            for row in _rows(engine, table):
+                try:
+                    yield encode(as_record(row))
+                except InputError as error:
+                    if damaged is not None:
+                        damaged(error.message)
+
+
+def take_in(writer: Writer, lines: Iterable[str | bytes]) -> Written:
+    """Write lines of an export into a store; what is there already stays as it is.
+
+    Raises
+    ------
+    InputError
+        Names the first line that is no record; those before it are kept.
+    StoreError
+        The database cannot be written.
+    """
+    new = known = 0
+    waiting: list[Record] = []
+
+    def hand_over() -> None:
+        nonlocal new, known
+        done = writer.write(waiting)
+        new, known = new + done.new, known + done.known
+        waiting.clear()
+
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                waiting.append(decode(line))
+        except InputError as error:
+            hand_over()
+            raise InputError(f"line {number}: {error.message}", hint=error.hint) from error
+        if len(waiting) >= _AT_ONCE:
+            hand_over()
+    hand_over()
+    return Written(new=new, known=known)
+
+
+def _rows(engine: Engine, table: type[SQLModel]) -> Iterator[Any]:
+    """Yield all rows, some at a time: others write meanwhile, and memory stays small."""
+    last = 0
+    number = col(table.id)  # type: ignore[attr-defined]
+    while True:
+        query = select(table).where(number > last).order_by(number).limit(_AT_ONCE)
+        rows = read(engine, lambda session, query=query: _detached(session, query))  # type: ignore[misc]
+        if not rows:
+            return
+        yield from rows
+        last = rows[-1].id
+
+
+def _detached(session: Session, query: Any) -> list[Any]:
+    rows = list(session.exec(query))
+    session.expunge_all()
+    return rows
