@@ -1,0 +1,52 @@
+"""How does a report leave its mark, so that it is counted once, in one class, and not for ever?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from opsk.postmortem.evidence.node_files import refuse_planted
+from opsk.postmortem.marks import CLASSES, FOLDER, NO_CAUSE, end_of, name_of
+from opsk.postmortem.values import Report
+
+KEPT_S = 31 * 86400.0
+_MODE, _FOLDER_MODE = 0o644, 0o755
+
+
+def mark_report(top: Path, number: str, report: Report, now_s: float) -> None:
+    """Mark a report in the class of its cause, and in no other; marks of long ago go.
+
+    Parameters
+    ----------
+    top
+        The folder of evidence, with a folder for each job.
+    number
+        Slurm's own number of the job.
+
+    Raises
+    ------
+    OSError
+        It cannot be written, or somebody else might have put the folder there.
+    """
+    job, root = report.job, report.root
+    name = name_of(number, job.end_s if job is not None and job.end_s is not None else now_s)
+    chosen = str(root.failure) if root is not None else NO_CAUSE
+    for folder in (top / FOLDER, top / FOLDER / chosen):
+        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        refuse_planted(folder)
+        if folder.stat().st_mode & _FOLDER_MODE != _FOLDER_MODE:
+            folder.chmod(_FOLDER_MODE)  # whatever the umask of a unit is
+    for other in CLASSES:
+        if other != chosen:
+            (top / FOLDER / other / name).unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(top / FOLDER / chosen / name, flags, _MODE))
+    _forget_old(top / FOLDER / chosen, now_s)
+
+
+def _forget_old(folder: Path, now_s: float) -> None:
+    """Remove marks of long ago."""
+    for path in folder.iterdir():
+        at = end_of(path.name)
+        if at is not None and now_s - at > KEPT_S:
+            path.unlink(missing_ok=True)

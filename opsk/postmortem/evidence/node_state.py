@@ -1,0 +1,151 @@
+"""What do GPUs, ports and the job's control group of a node say at one moment? Plain values that JSON can keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from opsk.errors import OpskError
+from opsk.telemetry.cgroups import CgroupReader
+from opsk.telemetry.gpu import GpuReading, GpuSample, LostGpu
+from opsk.telemetry.gpu_shared import SharedGpus
+from opsk.telemetry.infiniband import PortSample, SysfsInfiniband
+from opsk.telemetry.job_map import JobMapper
+from opsk.telemetry.nvml import NvmlGpus
+
+GPU_PATIENCE_S = 15.0
+_WORDS = (
+    "data",
+    "packets",
+    "wait",
+    "unicast",
+    "multicast",
+    "rx_read",
+    "rx_write",
+    "rx_atomic",
+    "np_",
+    "rp_",
+    "lifespan",
+)
+"""Parts of names of counters that count work, not trouble."""
+_MOST_COUNTERS = 64
+
+Values = dict[str, Any]
+
+
+def node_state(
+    job: str, *, jobs_folder: Path, sysfs: Path = Path("/sys"), cgroups: Path = Path("/sys/fs/cgroup"),
+    gpus: Callable[[], GpuReading] | None = None, clock: Callable[[], float] = time.time,
+) -> Values:  # fmt: skip
+    """Return the state of this node; what cannot be read says why.
+
+    Parameters
+    ----------
+    job
+        Number of the job.
+    jobs_folder
+        Where its prolog wrote down what it has.
+    gpus
+        Reads the GPUs; NVML by default.
+    """
+    reading, gpu_problem = _gpus(gpus)
+    cgroup_reader = CgroupReader(cgroups)
+    return {
+        "at_s": clock(),
+        "gpus": [] if reading is None else [*map(_gpu, reading.gpus), *map(_lost, reading.lost)],
+        "gpu_problem": gpu_problem,
+        "driver": None if reading is None else reading.driver,
+        "job_gpus": _job_gpus(job, reading, cgroup_reader, jobs_folder),
+        **_ports(sysfs),
+        "cgroup": _cgroup(job, cgroup_reader),
+    }
+
+
+def _gpus(gpus: Callable[[], GpuReading] | None) -> tuple[GpuReading | None, str]:
+    """Return the GPUs, or why they cannot be read; a driver that hangs is waited for only so long."""
+    if gpus is not None:
+        try:
+            return gpus(), ""
+        except OpskError as error:
+            return None, error.message
+    shared = SharedGpus(NvmlGpus(), patience_s=GPU_PATIENCE_S)
+    try:
+        return shared.gpus(), ""
+    except OpskError as error:
+        return None, error.message
+    finally:
+        shared.close()
+
+
+def _gpu(gpu: GpuSample) -> Values:
+    """Return what matters of a GPU that answers."""
+    ecc: dict[str, int] = {}
+    for count in sorted(gpu.ecc, key=lambda each: each.location != "total"):
+        name = f"{count.kind}_{count.span}"
+        if count.location == "total":
+            ecc[f"{name}_total"] = count.count
+        elif count.location in ("dram", "sram") and f"{name}_total" not in ecc:
+            ecc[name] = ecc.get(name, 0) + count.count
+    ecc = {name.removesuffix("_total"): number for name, number in ecc.items()}
+    remap = gpu.row_remap
+    return {
+        "uuid": gpu.uuid, "index": gpu.index, "pci": gpu.pci, "model": gpu.model, "ecc": ecc,
+        "recovery_action": gpu.recovery_action, "throttle": sorted(gpu.throttle_reasons or ()),
+        "violation_s": dict(gpu.violation_s), "remap_pending": remap and remap.pending,
+        "remap_failure": remap and remap.failure, "temperatures_c": dict(gpu.temperatures_c),
+        "links_down": sorted(link.link for link in gpu.nvlinks if link.state == "inactive"),
+    }  # fmt: skip
+
+
+def _lost(gpu: LostGpu) -> Values:
+    """Return what is known of a GPU that does not answer."""
+    return {"uuid": gpu.uuid, "index": gpu.index, "pci": gpu.pci, "model": gpu.model, "lost": gpu.why}
+
+
+def _job_gpus(job: str, reading: GpuReading | None, cgroups: CgroupReader, jobs_folder: Path) -> list[str] | None:
+    """Return UUIDs of the GPUs that Slurm gave to the job; ``None`` where that cannot be told."""
+    try:
+        runs = JobMapper(cgroups, folder=jobs_folder).read(reading).jobs
+    except (OSError, OpskError, ValueError):
+        return None
+    for run in runs:
+        if run.job_id == job or run.job == job:
+            own = [gpu.parent or gpu.uuid for gpu in run.gpus if gpu.allocated]
+            return own if own and run.gpus_from is not None else None
+    return None
+
+
+def _ports(sysfs: Path) -> Values:
+    """Return the ports with their states and counters of trouble."""
+    try:
+        devices = SysfsInfiniband(sysfs).devices()
+    except OpskError as error:
+        return {"ports": [], "port_problem": error.message}
+    return {"ports": [_port(port) for device in devices for port in device.ports], "port_problem": ""}
+
+
+def _port(port: PortSample) -> Values:
+    """Return one port."""
+    counters = {**port.hardware, **port.counters}
+    kept = {name: value for name, value in sorted(counters.items()) if not any(word in name for word in _WORDS)}
+    return {
+        "device": port.device, "netdev": port.netdev, "port": port.port, "layer": port.link_layer,
+        "state": port.state_name, "phys_state": port.phys_state_name, "speed": port.speed, "guid": port.port_guid,
+        "counters": dict(list(kept.items())[:_MOST_COUNTERS]),
+    }  # fmt: skip
+
+
+def _cgroup(job: str, reader: CgroupReader) -> Values | None:
+    """Return what the job's control group says; ``None`` when it has gone, as it mostly has when the epilog runs."""
+    try:
+        found = next((each for each in reader.jobs() if each.job_id == job), None)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    return {
+        "oom_kills": found.oom_kills, "memory_peak_bytes": found.memory_peak_bytes,
+        "memory_limit_bytes": found.memory_limit_bytes, "limit_hits": found.limit_hits,
+    }  # fmt: skip

@@ -1,0 +1,7 @@
+"""What do the logs of all ranks say? Streamed, never whole in memory."""
+
+from __future__ import annotations
+
+from opsk.postmortem.logs.reading import LogFile, read_logs
+
+__all__ = ["LogFile", "read_logs"]

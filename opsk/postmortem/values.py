@@ -1,0 +1,358 @@
+"""What are a post-mortem's parts? Plain values between reading, reasoning and reporting.
+
+Text that users, logs or kernels supplied is kept as it was read and is hostile: whoever shows it escapes it.
+Times are seconds since 1970 in the reference clock of the report (see ``Skew``); ``None`` is "cannot tell".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FailureClass(StrEnum):
+    """What kind of failure it was; programs rely on these words."""
+
+    GPU_MEMORY = "gpu_memory"
+    HOST_MEMORY = "host_memory"
+    GPU_HARDWARE = "gpu_hardware"
+    NVLINK = "nvlink"
+    FABRIC = "fabric"
+    NODE = "node"
+    STORAGE = "storage"
+    TIME_LIMIT = "time_limit"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    RENDEZVOUS = "rendezvous"
+    COLLECTIVE_HANG = "collective_hang"
+    NUMERIC = "numeric"
+    CONFIG = "config"
+    SOFTWARE = "software"
+
+
+class Role(StrEnum):
+    """What part a sign plays in a failure."""
+
+    ROOT = "root"
+    """Can have begun it."""
+    CASCADE = "cascade"
+    """Follows from another failure; never a root by itself."""
+    CONFIRMATION = "confirmation"
+    """Makes a root more certain; begins nothing."""
+    ADVICE = "advice"
+    """Text that only explains or advises (``might be caused by``); never evidence."""
+    PROGRESS = "progress"
+    """The job was alive and working then."""
+    END = "end"
+    """The job, or a rank, ended well."""
+
+
+class Origin(StrEnum):
+    """Who wrote it: what a user's program prints is never evidence of the kernel or of Slurm."""
+
+    JOB_LOG = "job_log"
+    """stdout or stderr of the job: anybody's text."""
+    LAUNCHER = "launcher"
+    """slurmstepd and srun, in the job's output: believed as far as Slurm's record does not contradict."""
+    KERNEL = "kernel"
+    """The node's own kernel log or journal."""
+    SLURM = "slurm"
+    """sacct, scontrol: authority over text."""
+    GPU = "gpu"
+    """NVML or nvidia-smi on the node."""
+    FABRIC = "fabric"
+    """Port counters and link states."""
+    CGROUP = "cgroup"
+    """memory.events and its kin."""
+    FLIGHT_RECORDER = "flight_recorder"
+    """PyTorch's dump of collectives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where: any of the names by which a part is known; empty and ``None`` is "cannot tell"."""
+
+    node: str = ""
+    rank: int | None = None
+    local_rank: int | None = None
+    node_rank: int | None = None
+    """Which of the job's nodes it is as launchers count them (torchrun's group rank), where no name is told."""
+    gpu_uuid: str = ""
+    gpu_index: int | None = None
+    pci: str = ""
+    """PCI address of the GPU, normalised: ``0000:9b:00.0`` without the function where it is not told."""
+    hca: str = ""
+    """InfiniBand device (``mlx5_3``)."""
+    peer: str = ""
+    """The other end of a link or connection, as far as the text tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """One thing that was seen: a signature matched in some text, or a fact read elsewhere.
+
+    Parameters
+    ----------
+    signature
+        Id of the signature (``torch.watchdog_timeout``, ``kernel.xid``, ``slurm.oom_kill``).
+    failure
+        Class that it points to; ``None`` for progress and ends.
+    time_s
+        When, in the clock of its own node; ``None`` where the line carries no time.
+    order
+        Number of the line (or record) in its source: what carries no time keeps its place; ``last_order``: of the last.
+    source
+        File or command it comes from; ``line`` is the line's number there, from 1.
+    text
+        The line as it was, at most a few hundred characters.
+    fields
+        What was read from it: ``code``, ``pci``, ``seq``, ``op``, ``rank``, ``iteration``, ...
+    count
+        How often the same was seen in this source; this is the first.
+    last_time_s
+        When it was seen last.
+    earliest_s, latest_s
+        Where the line itself carries no time: when a line before it and one behind it in the same log were written.
+    """
+
+    signature: str
+    role: Role
+    origin: Origin
+    failure: FailureClass | None = None
+    place: Place = field(default_factory=Place)
+    time_s: float | None = None
+    last_time_s: float | None = None
+    earliest_s: float | None = None
+    latest_s: float | None = None
+    order: int = 0
+    last_order: int = 0
+    source: str = ""
+    line: int = 0
+    text: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProgress:
+    """How far one rank came, as its log tells: last iteration, last line, last collective.
+
+    ``last_progress_order`` is where in its source the last step was told, as `Sign.order` counts. ``first_line_s`` is
+    the first time that the log tells; ``pci`` and ``gpu_index`` are the rank's GPU, as NCCL tells when it starts.
+    Where only ``local_rank`` is known it is one of several ranks of that number, on the node of that ``node_rank``.
+    ``seq_enqueued``, ``seq_completed``: last NCCL work enqueued and completed, by process group name.
+    """
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node_rank: int | None = None
+    node: str = ""
+    pci: str = ""
+    gpu_index: int | None = None
+    source: str = ""
+    first_iteration: int | None = None
+    last_iteration: int | None = None
+    first_progress_s: float | None = None
+    last_progress_s: float | None = None
+    last_progress_order: int | None = None
+    first_line_s: float | None = None
+    last_line_s: float | None = None
+    last_text: str = ""
+    lines: int = 0
+    bytes: int = 0
+    ended_well: bool = False
+    seq_enqueued: Mapping[str, int] = field(default_factory=dict)
+    seq_completed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What Slurm says of the job; ``None`` and empty is "was not asked or does not know".
+
+    Parameters
+    ----------
+    state
+        ``COMPLETED``, ``FAILED``, ``TIMEOUT``, ``OUT_OF_MEMORY``, ``NODE_FAIL``, ``PREEMPTED``, ``CANCELLED``, ...
+    exit_code, exit_signal, derived_exit_code
+        Of the batch script; ``derived_exit_code`` is the largest of its steps.
+    number, uid
+        Slurm's own number of it, which a task of an array has too, and its user's number.
+    cancelled_by
+        User id who cancelled it.
+    node_reasons
+        Reason by node, as administrators or Slurm set it, with when [s].
+    """
+
+    job_id: str = ""
+    number: str = ""
+    user: str = ""
+    uid: int | None = None
+    name: str = ""
+    state: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    derived_exit_code: int | None = None
+    cancelled_by: int | None = None
+    nodes: tuple[str, ...] = ()
+    tasks: int | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    time_limit_s: int | None = None
+    submit_s: float | None = None
+    restarts: int = 0
+    partition: str = ""
+    account: str = ""
+    cluster: str = ""
+    admin_comment: str = ""
+    node_reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that was gathered of one job.
+
+    Parameters
+    ----------
+    job
+        Slurm's record; ``None`` where only logs are at hand.
+    signs
+        What was seen, in any order.
+    ranks
+        Progress of each rank or log.
+    gathered
+        Which kinds of evidence were looked at (``kernel_log``, ``nvml``, ``ib_counters``, ``sacct``, ``logs``, ...) and
+        for how many of how many nodes, in words: what is not here is a candidate for ``missing``.
+    unreadable
+        What could not be read, and why.
+    """
+
+    job: JobFacts | None = None
+    signs: tuple[Sign, ...] = ()
+    ranks: tuple[RankProgress, ...] = ()
+    gathered: Mapping[str, str] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skew:
+    """How far a node's clock is ahead of the reference clock [s], and how far that may be wrong [s]."""
+
+    node: str
+    ahead_s: float
+    error_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One entry of the timeline, in the reference clock."""
+
+    time_s: float | None
+    what: str
+    place: Place = field(default_factory=Place)
+    role: Role = Role.CONFIRMATION
+    sign: Sign | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A candidate for what began it.
+
+    Parameters
+    ----------
+    what
+        One sentence with the numbers.
+    confidence
+        Probability that this is the root [ratio].
+    why
+        The steps of the reasoning, each a sentence that can be checked against the evidence.
+    signs
+        The evidence for it.
+    """
+
+    failure: FailureClass
+    what: str
+    where: Place
+    confidence: float
+    why: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
+
+
+class Audience(StrEnum):
+    """Who is to do something."""
+
+    ADMINISTRATOR = "administrator"
+    USER = "user"
+    OPSK = "opsk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What to do: a sentence, the exact command where there is one, and for whom."""
+
+    what: str
+    command: str = ""
+    audience: Audience = Audience.USER
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What would settle it: which evidence is not there, why it matters, and how to have it next time."""
+
+    what: str
+    why: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The collective in which ranks parted: who is behind, who never arrived."""
+
+    group: str
+    seq: int | None
+    op: str
+    behind: tuple[int, ...] = ()
+    never_arrived: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """How often a part or user was in failures of the last days (``lemon``: ratio to what chance would give)."""
+
+    subject: str
+    failures: int
+    jobs: int
+    days: int
+    lemon: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The post-mortem of one job.
+
+    Parameters
+    ----------
+    state
+        Slurm's state of the job; else ``failed``, ``ended well`` or ``unknown`` as far as logs tell.
+    root
+        The most likely cause; ``None`` when nothing failed or nothing can be said.
+    alternatives
+        Other candidates, the likeliest first.
+    """
+
+    state: str
+    job: JobFacts | None = None
+    root: Cause | None = None
+    alternatives: tuple[Cause, ...] = ()
+    timeline: tuple[Moment, ...] = ()
+    divergence: Divergence | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    skews: tuple[Skew, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    actions: tuple[Action, ...] = ()
+    recurrence: tuple[Recurrence, ...] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,172 @@
+"""What a node keeps of a job from prolog to evidence, with the scripts of deploy/slurm and a made-up node."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opsk.errors import TelemetryError
+from opsk.postmortem.evidence import Asked, gather_job
+from opsk.postmortem.evidence.collecting import Collector, NodePaths
+from opsk.postmortem.evidence.node_files import read_node_files
+from opsk.telemetry.gpu import GpuReading
+from opsk.telemetry.kernel_log import boot_unix_s
+from tests.conftest import ROOT
+from tests.fakes.gpus import h100, reading
+
+
+def gpus() -> GpuReading:
+    return reading(*(h100(index) for index in range(2)))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> NodePaths:
+    for name in ("spool/started", "spool/ended", "jobs", "sys/class"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "kmsg").write_text("")
+    return NodePaths(
+        folder=tmp_path / "evidence", spool=tmp_path / "spool", jobs_folder=tmp_path / "jobs",
+        kernel_log=tmp_path / "kmsg", sysfs=tmp_path / "sys", cgroups=tmp_path / "none",
+        dumps=(),
+    )  # fmt: skip
+
+
+def slurm(paths: NodePaths, which: str, **more: str) -> None:
+    """Run prolog or epilog as slurmd does, with an opsk that does nothing."""
+    environment = {
+        "OPSK_JOBS_FOLDER": str(paths.jobs_folder), "OPSK_SPOOL_FOLDER": str(paths.spool), "OPSK_COMMAND": "/bin/true",
+        "SLURM_JOB_ID": "77", "SLURMD_NODENAME": "n3", "SLURM_JOB_UID": str(os.getuid()), "SLURM_JOB_USER": "ada",
+        "SLURM_JOB_WORK_DIR": str(paths.spool.parent), "SLURM_JOB_STDOUT": "out-%j.txt", "SLURM_JOB_GPUS": "0,1",
+        "SLURM_JOB_START_TIME": str(int(time.time()) - 5), **more,
+    }  # fmt: skip
+    done = subprocess.run(
+        [str(ROOT / "deploy" / "slurm" / f"opsk-{which}")], env=environment, check=False, timeout=30, cwd="/"
+    )
+    assert done.returncode == 0
+
+
+def kept(paths: NodePaths, job: str = "77") -> dict[str, Any]:
+    (said,) = read_node_files([paths.folder / job]).files
+    return dict(said)
+
+
+def kernel_line(text: str, ago_s: float = 1.0, priority: int = 3) -> str:
+    since_boot_us = int((time.time() - ago_s - boot_unix_s()) * 1e6)
+    return f"{priority},1,{since_boot_us},-;{text}\n"
+
+
+def test_a_job_from_start_to_end(paths: NodePaths) -> None:
+    (paths.spool.parent / "out-77.txt").write_text("step 1\nRuntimeError: boom\n")
+    slurm(paths, "prolog")
+    assert Collector(paths, gpus=gpus).collect().started == ["77"]
+    paths.kernel_log.write_text(
+        kernel_line("NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus.")
+        + kernel_line("NVRM: Xid (PCI:0000:1a:00): 31, long ago", ago_s=4000)
+        + kernel_line("NVRM: Xid (PCI:0000:1a:00): 48, by a program", priority=11)
+    )
+    slurm(paths, "epilog")
+    assert list(paths.jobs_folder.iterdir()) == []
+    done = Collector(paths, gpus=gpus).collect()
+    assert (done.ended, done.problems) == (["77"], [])
+    said = kept(paths)
+    assert (said["node"], said["job"], len(said["start"]["gpus"]), len(said["end"]["gpus"])) == ("n3", "77", 2, 2)
+    assert [line.partition(";")[2] for line in said["kernel"]["lines"]] == [
+        "NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus."
+    ]
+    (log,) = said["logs"]
+    assert log["errors"] == ["RuntimeError: boom"]
+    assert log["tail"] == "step 1\nRuntimeError: boom\n"
+    (path,) = (paths.folder / "77").glob("*.json")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry for name in ("started", "ended") for entry in (paths.spool / name).iterdir()] == []
+
+
+def test_dumps_of_the_flight_recorder_are_read_where_the_job_left_them(paths: NodePaths) -> None:
+    """Those of its user and of its time; a dump that would run something says nothing."""
+    slurm(paths, "prolog")
+    folder = paths.spool.parent
+    entries = [{"collective_seq_id": 9, "state": "started", "profiling_name": "nccl:all_reduce"}]
+    for name, data in (
+        ("nccl_trace_rank_4", pickle.dumps({"entries": entries})), ("nccl_trace_rank_5", b"cos\nsystem\n(S'x'\ntR."),
+        ("nccl_trace_rank_6", pickle.dumps({"entries": entries})), ("other_7", b""),
+    ):  # fmt: skip
+        (folder / name).write_bytes(data)
+    os.utime(folder / "nccl_trace_rank_6", (1000, 1000))
+    slurm(paths, "epilog")
+    Collector(paths, gpus=gpus).collect()
+    (dump,) = kept(paths)["recorder"]
+    assert (dump["rank"], dump["stuck"][0]["seq"]) == (4, 9)
+    (sign,) = [each for each in gather_job(Asked(gathered=(paths.folder / "77",))).signs if each.place.rank == 4]
+    assert (sign.signature, sign.fields["op"]) == ("flight_recorder.entry", "ALL_REDUCE")
+
+
+def test_what_cannot_be_written_waits_for_the_next_time(paths: NodePaths) -> None:
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    paths.folder.write_text("in the way")
+    done = Collector(paths, gpus=gpus).collect()
+    assert done.ended == []
+    assert len(done.problems) == 1
+    paths.folder.unlink()
+    assert len(Collector(paths, gpus=gpus).collect().ended) == 1
+    assert kept(paths)["start"] == {}, "nobody made a snapshot of the start"
+
+
+def test_without_a_spool_the_epilog_only_takes_the_note_away(paths: NodePaths) -> None:
+    slurm(paths, "prolog")
+    (paths.spool / "ended").rmdir()
+    slurm(paths, "epilog")
+    assert list(paths.jobs_folder.iterdir()) == []
+    assert not (paths.spool / "ended").exists()
+
+
+def test_gpus_that_cannot_be_read_keep_nothing_else_from_being_kept(paths: NodePaths) -> None:
+    def hangs() -> GpuReading:
+        raise TelemetryError("the GPU driver has not answered for 15 s")
+
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    Collector(paths, gpus=hangs).collect()
+    assert kept(paths)["end"]["gpu_problem"] == "the GPU driver has not answered for 15 s"
+
+
+def test_another_run_of_a_requeued_job_has_a_file_of_its_own(paths: NodePaths) -> None:
+    for start in (1000, 2000):
+        slurm(paths, "prolog", SLURM_JOB_START_TIME=str(start))
+        slurm(paths, "epilog")
+        Collector(paths, gpus=gpus).collect()
+    assert len(read_node_files([paths.folder / "77"]).files) == 2
+    assert len(read_node_files([paths.folder / "77"], start_s=1000, end_s=1100).files) == 1
+
+
+def test_evidence_of_others_is_not_believed(paths: NodePaths) -> None:
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    Collector(paths, gpus=gpus).collect()
+    (path,) = (paths.folder / "77").glob("*.json")
+    path.chmod(0o666)
+    found = read_node_files([paths.folder / "77"])
+    assert found.files == ()
+    assert "not believed" in found.unreadable[0]
+    path.chmod(0o640)
+    (paths.folder / "77" / "n9@0.json").symlink_to(path)
+    (paths.folder / "77" / "n8@0.json").write_text(json.dumps({"form": "another"}))
+    found = read_node_files([paths.folder / "77"])
+    assert (len(found.files), len(found.unreadable)) == (1, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_is_not_believed(paths: NodePaths) -> None:
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    Collector(paths, gpus=gpus).collect()
+    (path,) = (paths.folder / "77").glob("*.json")
+    os.chown(path, 65534, 65534)
+    assert read_node_files([paths.folder / "77"]).files == ()

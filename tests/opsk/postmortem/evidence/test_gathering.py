@@ -1,0 +1,173 @@
+"""What is known of a job is joined from all places; each of them may be missing, and that is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import pwd
+import time
+from pathlib import Path
+
+import pytest
+
+from opsk.errors import InputError, SlurmError
+from opsk.postmortem.evidence import Asked, gather_job
+from opsk.postmortem.evidence.node_files import FORM
+from opsk.postmortem.evidence.slurm_facts import reason_signs
+from opsk.postmortem.logs import LogFile
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.values import FailureClass, Role
+from opsk.slurm.accounting import AccountedRun, AccountedStep, AccountingClient, NodeReason
+from opsk.slurm.records import JobRecord
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+class Accounting(AccountingClient):
+    """Answers what it was given."""
+
+    def __init__(
+        self, *runs: AccountedRun, reasons: tuple[NodeReason, ...] = (), problem: Exception | None = None
+    ) -> None:
+        super().__init__(environment={})
+        self._runs, self._reasons, self._problem = runs, reasons, problem
+
+    def runs(self, job_id: str, *, is_number: bool = False) -> tuple[AccountedRun, ...]:
+        if self._problem is not None:
+            raise self._problem
+        if not self._runs:
+            raise InputError(f"Slurm's accounting knows no job {job_id}")
+        return self._runs
+
+    def node_reasons(self, nodes: object) -> tuple[NodeReason, ...]:
+        if self._problem is not None:
+            raise self._problem
+        return self._reasons
+
+
+class Controller:
+    """Remembers one job, and nothing else can be asked of it."""
+
+    def __init__(self, job: JobRecord | None = None) -> None:
+        self._job = job
+
+    def job(self, job_id: str) -> JobRecord:
+        if self._job is None:
+            raise InputError(f"Slurm knows no job {job_id}")
+        return self._job
+
+    def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
+        raise AssertionError
+
+    def nodes(self) -> tuple[()]:
+        raise AssertionError
+
+    def release(self) -> tuple[int, int]:
+        raise AssertionError
+
+    def config(self) -> dict[str, str]:
+        raise AssertionError
+
+
+def run(folder: Path, **more: object) -> AccountedRun:
+    facts: dict[str, object] = {
+        "id": 77, "label": "77", "user": ME, "uid": os.getuid(), "state": "FAILED", "exit_code": 1,
+        "nodes": ("n0", "n1"), "start_s": 1000.0, "end_s": 2000.0, "work_dir": str(folder), "std_out": "out-%j.txt",
+    }  # fmt: skip
+    return AccountedRun(**{**facts, **more})  # type: ignore[arg-type]
+
+
+def node_file(folder: Path, **more: object) -> None:
+    (folder / "77").mkdir(parents=True, exist_ok=True)
+    said = {"form": FORM, "node": "n1", "from_s": 900.0, "until_s": 2000.0, "boot_unix_s": 0.0, "start": {}, "end": {}}
+    (folder / "77" / "n1@1000.json").write_text(json.dumps({**said, **more}))
+
+
+def test_slurm_output_nodes_and_dumps_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "out-77.txt").write_text("step\nRuntimeError: CUDA error: an illegal memory access was encountered\n")
+    node_file(
+        tmp_path / "kept",
+        kernel={
+            "lines": ["3,1,1900000000,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."], "source": "kmsg",
+            "problem": "",
+        },
+    )  # fmt: skip
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"entries": []}))
+    asked = Asked(job_id="77", folder=tmp_path / "kept", recorder=(tmp_path / "nccl_trace_rank_0",))
+    found = gather_job(asked, accounting=Accounting(run(tmp_path)), client=Controller())
+    assert {"sacct", "logs", "kernel_log", "flight_recorder", "node_files"} <= set(found.gathered)
+    assert found.gathered["kernel_log"] == "1 of 2 nodes"
+    report = explain(found)
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.node) == (FailureClass.GPU_HARDWARE, "n1")
+    assert found.job is not None
+    assert (found.job.user, found.job.state) == (ME, "FAILED")
+
+
+def test_memory_of_a_step_ran_out_though_the_job_only_failed() -> None:
+    """Slurm 24.11 on a real OOM in an srun step: job FAILED, step OUT_OF_MEMORY 0:125."""
+    steps = (AccountedStep(id="0", state="OUT_OF_MEMORY", exit_code=0, exit_signal=125, nodes=("n1",), end_s=1990.0),)
+    found = gather_job(Asked(job_id="77"), accounting=Accounting(run(Path("/nowhere"), steps=steps)), client=None)
+    report = explain(found)
+    assert report.root is not None
+    assert (report.root.failure, report.root.where.node) == (FailureClass.HOST_MEMORY, "n1")
+
+
+def test_without_slurmdbd_slurmctld_is_asked_and_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "slurm-77.out").write_text("MemoryError: no\n")
+    job = JobRecord(id=77, label="77", user=ME, name="x", state="FAILED", nodes=("n0",), work_dir=str(tmp_path),
+                    std_out=str(tmp_path / "slurm-77.out"), exit_code=1)  # fmt: skip
+    accounting = Accounting(problem=SlurmError("sacct: Slurm accounting storage is disabled"))
+    found = gather_job(Asked(job_id="77"), accounting=accounting, client=Controller(job))
+    assert "scontrol" in found.gathered
+    assert any("slurmctld was asked instead" in line for line in found.unreadable)
+    assert found.ranks
+
+
+def test_where_slurm_knows_nothing_node_files_tell(tmp_path: Path) -> None:
+    note = {"user": ME, "uid": os.getuid(), "work_dir": str(tmp_path), "stdout": "gone.txt"}
+    tail = {"path": str(tmp_path / "gone.txt"), "errors": [], "tail": "OSError: [Errno 28] No space left on device\n"}
+    node_file(tmp_path, note=note, logs=[tail])
+    nobody = Accounting(problem=SlurmError("sacct: no answer"))
+    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=nobody, client=Controller())
+    report = explain(found)
+    assert report.root is not None
+    assert report.root.failure is FailureClass.STORAGE
+    assert any("kept by the node" in sign.source for sign in found.signs)
+    assert found.gathered["log_tails"] == "1 logs"
+
+
+def test_a_job_of_which_nothing_is_known_is_an_error() -> None:
+    with pytest.raises(InputError, match="knows no job 77"):
+        gather_job(Asked(job_id="77"), accounting=Accounting(), client=Controller())
+
+
+def test_logs_that_are_named_are_read_instead(tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    asked = Asked(job_id="77", logs=(LogFile(path=tmp_path / "other.log"),))
+    found = gather_job(asked, accounting=Accounting(run(tmp_path)), client=Controller())
+    assert [sign.signature for sign in found.signs] == ["torch.cuda_oom"]
+
+
+def test_reasons_of_another_day_and_our_own_are_no_signs() -> None:
+    def reason(text: str, at_s: float) -> NodeReason:
+        return NodeReason(node="n1", state="DOWN", reason=text, at_s=at_s)
+
+    told = (reason("Not responding", 1500.0), reason("Not responding", 90_000.0), reason("opsk: fabric", 1500.0),
+            reason("Kill task failed", 1990.0))  # fmt: skip
+    signs = reason_signs(told, 1000.0, 2000.0)
+    assert [(sign.fields["reason"], sign.role) for sign in signs] == [
+        ("Not responding", Role.ROOT),
+        ("Kill task failed", Role.CONFIRMATION),
+    ]
+
+
+def test_the_last_checkpoint_is_told(tmp_path: Path) -> None:
+    line = " [2026-11-21 02:00:0{n}] iteration {n}/ 100 | elapsed time per iteration (ms): 900.0 | lm loss: 2.1E+00 |"
+    saved = "  successfully saved checkpoint from iteration {n:>7} to /x"
+    text = "\n".join(line.format(n=n) + "\n" + saved.format(n=n) for n in range(1, 6))
+    (tmp_path / "out-77.txt").write_text(text + "\n")
+    found = gather_job(Asked(job_id="77"), accounting=Accounting(run(tmp_path, end_s=time.time())), client=Controller())
+    (saved_sign,) = [sign for sign in found.signs if sign.signature == "checkpoint.saved"]
+    assert (saved_sign.fields["iteration"], saved_sign.role) == ("5", Role.PROGRESS)

@@ -1,0 +1,375 @@
+"""One line that each signature is to find, as the programs print it, and one that is near to it and is none."""
+
+from __future__ import annotations
+
+# ruff: noqa: E501 -- lines are quoted as programs print them
+from tests.fakes.planted_failures.world import stamped
+
+_AT = stamped("{t:isot}", 1_780_000_000.0)
+
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "advice.launch_blocking": (
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.",
+        "export CUDA_LAUNCH_BLOCKING=0",
+    ),
+    "advice.might": ("This might be caused by a rank that raised an exception", "the cause is known"),
+    "end.train_runtime": ("{'train_runtime': 123.4, 'train_loss': 2.1}", "{'loss': 2.1}"),
+    "end.after_training": (
+        "[after training is done] datetime: 2026-01-05 10:00:00",
+        "[before training] datetime: 2026-01-05",
+    ),
+    "torch.destroy_not_called": (
+        "[rank0]:[W105 10:00:00.1 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
+        "process group has been destroyed",
+    ),
+    "torch.watchdog_timeout": (
+        "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 milliseconds before timing out.",
+        "[Rank 3] Watchdog caught nothing: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)",
+    ),
+    "torch.watchdog_exception": (
+        "[PG 1 Rank 3] Exception (either an error or timeout) detected by watchdog at work: 1580, last enqueued NCCL work: 1582, last completed NCCL work: 1579.",
+        "detected by watchdog at work: none",
+    ),
+    "torch.flight_recorder_state": (
+        "failure detected by watchdog at work sequence id: 12 PG status: last enqueued work: 14, last completed work: 11",
+        "work sequence id: 12",
+    ),
+    "torch.heartbeat_timeout": (
+        "Heartbeat monitor timed out! Process will be terminated after dumping debug info.",
+        "Heartbeat monitor started, it times out after 480 s",
+    ),
+    "torch.other_rank_dump": (
+        "[Rank 1] Received a dump signal due to a collective timeout from this local rank and we will try our best to dump",
+        "Received a signal from the launcher",
+    ),
+    "torch.abort_to_avoid_corruption": (
+        "[Rank 3] To avoid data inconsistency, we are taking the entire process down.",
+        "to avoid inconsistency of data, checkpoints are verified",
+    ),
+    "torch.collective_mismatch": (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(OpType=BROADCAST), but Rank 1 is running collective: ALLREDUCE",
+        "Detected mismatch between collectives on ranks.",
+    ),
+    "torch.monitored_barrier": (
+        "RuntimeError: Rank 9 failed to pass monitoredBarrier in 1800000 ms",
+        "using monitoredBarrier",
+    ),
+    "nccl.ib_completion_error": (
+        "n1:1:2 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer 10.0.0.5<53908> with status=12 opcode=129 len=1048576 vendor err 129 (Recv) hca mlx5_10",
+        "Got completion from peer 10.0.0.5<53908>",
+    ),
+    "nccl.ib_async_event": (
+        "NCCL WARN NET/IB : mlx5_3:1 Got async event : port error",
+        "NCCL INFO NET/IB : mlx5_3:1 Got async event : GID table change",
+    ),
+    "nccl.ib_no_device": (
+        "NCCL WARN Call to ibv_create_qp failed with error Cannot allocate memory",
+        "NCCL INFO Call to ibv_create_qp took 3 ms",
+    ),
+    "nccl.socket_closed": (
+        "misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer node7<44123>",
+        "NCCL INFO peer node7<44123>",
+    ),
+    "nccl.remote_error": (
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        "remote process exited normally",
+    ),
+    "nccl.unhandled_system_error": (
+        "NCCL error: unhandled system error, NCCL version 2.20.5",
+        "NCCL INFO system error handling is on",
+    ),
+    "nccl.unhandled_cuda_error": (
+        "NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled cuda error, NCCL version 2.20.5",
+        "a handled cuda error",
+    ),
+    "nccl.internal_error": ("ncclInternalError: Internal check failed.", "internal check passed"),
+    "nccl.invalid_usage": (
+        "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000",
+        "no GPU is used twice",
+    ),
+    "nccl.shm_failed": (
+        "NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 9637892 bytes",
+        "extended /dev/shm/nccl-abc",
+    ),
+    "nccl.aborted": ("[Rank 3] NCCL communicator was aborted on rank 3.", "NCCL communicator was created on rank 3."),
+    "gloo.connection_closed": (
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.4]:38211",
+        "connection to 10.0.0.4 closed",
+    ),
+    "cuda.ecc": (
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "ECC is enabled, 0 uncorrectable errors",
+    ),
+    "cuda.gpu_lost": (
+        "pynvml.NVMLError_GpuIsLost: GPU is lost",
+        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+    ),
+    "cuda.hardware_exception": ("RuntimeError: CUDA error: system not yet initialized", "CUDA system initialized"),
+    "cuda.unknown_error": (
+        "RuntimeError: CUDA error: unspecified launch failure",
+        "RuntimeError: unknown error of the scheduler",
+    ),
+    "cuda.illegal_access": (
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "an illegal operation was encountered",
+    ),
+    "cuda.device_assert": (
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "Compile with TORCH_USE_CUDA_DSA to enable device-side assertions.",
+    ),
+    "cuda.index_assert": (
+        "Indexing.cu:1290: indexSelectLargeIndex: block: [12,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
+        "Assertion `x > 0` failed.",
+    ),
+    "cuda.nvlink_peer": (
+        "RuntimeError: CUDA error: invalid access of peer GPU memory over NVLink or a hardware error",
+        "peer access over NVLink is enabled",
+    ),
+    "cuda.driver_mismatch": ("Failed to initialize NVML: Driver/library version mismatch", "driver version 550.54"),
+    "cuda.no_device": ("RuntimeError: No CUDA GPUs are available", "8 CUDA GPUs are available"),
+    "cuda.no_kernel_image": (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "an image of the kernel is available",
+    ),
+    "cuda.cublas_failed": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
+        "CUBLAS_STATUS_SUCCESS",
+    ),
+    "launcher.first_failure": (
+        "failed (exitcode: -9) local_rank: 3 (pid: 4711) of binary: /usr/bin/python",
+        "failed over to another server",
+    ),
+    "launcher.child_signal": (
+        "  traceback : Signal 9 (SIGKILL) received by PID 4711",
+        "Signal 10 (SIGUSR1) received by PID 4711",
+    ),
+    "launcher.sigterm": ("Sending process 4711 closing signal SIGTERM", "Sending process 4711 a request"),
+    "deepspeed.killing": (
+        "[2026-01-05 10:00:00,123] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 4711",
+        "a subprocess was started",
+    ),
+    "mpi.abort": (
+        "mpirun noticed that process rank 3 with PID 0 on node n2 exited on signal 9 (Killed).",
+        "mpirun started 8 processes",
+    ),
+    "process.segfault": (
+        "Fatal Python error: Segmentation fault",
+        "srun: error: n1: task 3: Segmentation fault (core dumped)",
+    ),
+    "process.fatal_python": ("double free or corruption (!prev)", "a double freeze"),
+    "process.killed": (
+        "/var/spool/slurmd/job1/slurm_script: line 12:  4711 Killed                  python train.py",
+        "3 stale workers were Killed by hand",
+    ),
+    "python.exception": ("Traceback (most recent call last):", "Traceback of the last call"),
+    "python.import": ("ModuleNotFoundError: No module named 'flash_attn'", "module flash_attn was found"),
+    "shell.not_found": (
+        "bash: torchrun: command not found",
+        "cat: /sys/fs/cgroup/memory.max: No such file or directory",
+    ),
+    "shell.denied": (
+        "PermissionError: [Errno 13] Permission denied: '/data/x'",
+        "rm: cannot remove '/tmp/x': Permission denied",
+    ),
+    "args.unrecognised": ("train.py: error: unrecognized arguments: --tp 8", "no error: all arguments are known"),
+    "torch.cuda_oom": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.10 GiB of which 1.62 GiB is free.",
+        "except torch.OutOfMemoryError:",
+    ),
+    "cuda.alloc_failed": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUBLAS_STATUS_SUCCESS after allocation",
+    ),
+    "slurm.oom_kill": (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=1234.0. Some of the step tasks have been OOM Killed.",
+        "slurmstepd: no events were detected",
+    ),
+    "slurm.memory_exceeded": (
+        "slurmstepd: error: Step 1234.0 exceeded memory limit (530120704 > 524288000), being killed",
+        "memory limit is 524288000",
+    ),
+    "host.cannot_allocate": ("OSError: [Errno 12] Cannot allocate memory", "torch.OutOfMemoryError: CUDA"),
+    "torch.dataloader_killed": (
+        "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.",
+        "DataLoader worker (pid 4711) started",
+    ),
+    "torch.shm_bus_error": (
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        "sufficient shared memory",
+    ),
+    "megatron.nan_loss": (
+        "AssertionError: Rank 3: found NaN in local forward loss calculation. Device: 3, node: n1",
+        "found no NaN, number of nan iterations: 0",
+    ),
+    "train.nan_loss": ("step 12 loss: nan", "step 12 loss: 2.1 nan iterations: 0"),
+    "amp.scale_exhausted": (
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        "loss scale: 65536",
+    ),
+    "torch.anomaly": (
+        "RuntimeError: Function 'PowBackward0' returned nan values in its 0th output.",
+        "Function returned values",
+    ),
+    "rendezvous.address_in_use": (
+        "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        "an address that is in use by no one",
+    ),
+    "rendezvous.connection_refused": (
+        "[W socket.cpp:601] The client socket has failed to connect to [n1]:29500 (errno: 111 - Connection refused).",
+        "the connection was accepted",
+    ),
+    "rendezvous.store_timeout": (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 63/64 clients joined.",
+        "Timed out after the last step of 10",
+    ),
+    "rendezvous.closed": ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError", "the rendezvous is open"),
+    "rendezvous.store_lost": (
+        "[W TCPStore.cpp:122] recvValue failed on SocketImpl(fd=67): failed to recv, got 0 bytes",
+        "received 8 bytes",
+    ),
+    "rendezvous.name_unknown": ("gai error: -2 - Name or service not known", "the service is known by its name"),
+    "nccl.bootstrap_failed": ("NCCL WARN Bootstrap : no socket interface found", "bootstrap.cc:12 NCCL INFO ready"),
+    "slurm.time_limit": (
+        f"slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT {_AT} DUE TO TIME LIMIT ***",
+        "it may be cancelled DUE TO TIME LIMIT",
+    ),
+    "slurm.preempted": (
+        f"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT {_AT} DUE TO PREEMPTION ***",
+        "jobs end DUE TO PREEMPTION here",
+    ),
+    "slurm.node_failure": (
+        f"slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT {_AT} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+        "it was DUE TO NODE FAILURE last week",
+    ),
+    "slurm.requeue": (
+        f"slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT {_AT} DUE TO JOB REQUEUE ***",
+        "DUE TO JOB REQUEUE",
+    ),
+    "slurm.task_failure": (
+        f"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT {_AT} DUE TO TASK FAILURE ***",
+        "DUE TO TASK FAILURE",
+    ),
+    "slurm.step_signal": (
+        f"slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT {_AT} DUE to SIGNAL Terminated ***",
+        "DUE to SIGNAL",
+    ),
+    "slurm.cancelled": (
+        f"slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT {_AT} ***",
+        f"*** JOB 12 ON n1 CANCELLED AT {_AT} DUE TO TIME LIMIT ***",
+    ),
+    "slurm.unkillable": (
+        "slurmstepd: error: *** JOB 12 STEPD TERMINATED ON n1 AT 2026-01-05T10:00:00 DUE TO JOB NOT ENDING WITH SIGNALS ***",
+        "the job ended with signals",
+    ),
+    "slurm.task_killed": (
+        "srun: error: n1: task 3: Segmentation fault (core dumped)",
+        "srun: error: n1: task 3: Segmentation pending",
+    ),
+    "slurm.launch_failed": (
+        "srun: error: Unable to create step for job 12: More processors requested than permitted",
+        "user text: Unable to create step for job",
+    ),
+    "slurm.node_not_responding": (
+        "srun: error: Aborting, io error with slurmstepd on node 3",
+        "a talk on Node failure on Mondays",
+    ),
+    "slurm.prolog_failed": ("slurmstepd: error: TaskProlog failed status=1", "our TaskProlog failed last year"),
+    "slurm.step_aborted": (
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+        "srun: job step finished",
+    ),
+    "storage.full": ("OSError: [Errno 28] No space left on device: '/ckpt/x'", "there is space left on this device"),
+    "storage.stale": ("OSError: [Errno 116] Stale file handle", "file handle 3"),
+    "storage.io_error": ("OSError: [Errno 5] Input/output error", "THEIR input and output"),
+    "storage.lustre": (
+        "LustreError: 167-0: fs01-OST0003: This client was evicted by fs01-OST0003",
+        "Lustre is mounted",
+    ),
+    "checkpoint.corrupt": (
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        "PytorchStreamReader read 3 tensors",
+    ),
+    "nccl.net_plugin_error": (
+        "n1:1:2 [6] NCCL WARN NET/OFI Request 0x7f completed with error. RC: 107. Error: Transport endpoint is not connected",
+        "n1:1:2 [6] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)",
+    ),
+    "nccl.message_truncated": (
+        "n1:1:2 [6] NCCL WARN NET/Socket : peer 10.0.0.4<1> message truncated : receiving 1024 bytes instead of 8",
+        "the summary was truncated: 8 of 1024 messages",
+    ),
+    "ucx.transport_error": (
+        "[1749636000.1] [n05:42 :0] ib_mlx5_log.c:171  UCX  ERROR Transport retry count exceeded on mlx5_0:1/IB (synd 0x15)",
+        "[1749636000.1] [n05:42 :0] ucp_context.c:1 UCX  ERROR exceeded transports list, network device 'mlx5_9' is not available",
+    ),
+    "cuda.device_busy": (
+        "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "the device is busy",
+    ),
+    "config.hydra": (
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.",
+        "export HYDRA_FULL_ERROR=1",
+    ),
+    "hub.unreachable": (
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+        "wandb: offline mode is enabled",
+    ),
+    "host.limits": ("OSError: [Errno 24] Too many open files: '/data/shard_7'", "open files limit: 65536"),
+    "container.start_failed": ("slurmstepd: error: pyxis: couldn't start container", "pyxis: starting container ..."),
+    "mpi.cannot_start": ("srun: error: invalid MPI type 'pmix', --mpi=list for acceptable types", "MPI type: pmix"),
+    "mpi.pmix_error": (
+        "srun: error: mpi/pmix_v4: _errhandler: n3 [1]: pmixp_client_v2.c:212: Error handler invoked: status = -25",
+        "srun: loaded plugin mpi/pmix_v4",
+    ),
+    "mpi.lost_daemon": ("  Remote daemon: [[26135,0],3] on node n04", "  HNP daemon   : [[26135,0],0] on node n01"),
+    "launcher.rank_ended": ("ERROR:composer.cli.launcher:Rank 3 crashed with exit code -9.", "INFO: Rank 3 started"),
+    "torch.dataloader_crashed": (
+        "RuntimeError: DataLoader worker (pid 42) is killed by signal: Segmentation fault. ",
+        "the request is killed by signal: 11",
+    ),
+    "slurm.task_out_of_memory": (
+        "srun: error: n1: task 4: Out Of Memory",
+        "Out Of Memory errors are explained in the manual",
+    ),
+    "torch.nan_check": (
+        "NanCheck.cu:235: checkForNaN: block: [0,0,0], thread: [0,0,0] Assertion `!isnan(tailPtr[threadIdx.x])` failed.",
+        "checkForNaN is on",
+    ),
+    "rendezvous.unique_id": (
+        "torch.distributed.DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+        "[3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer",
+    ),
+    "storage.write_failed": (
+        "RuntimeError: [enforce fail at inline_container.cc:595] . unexpected pos 64 vs 0",
+        "[enforce fail at inline_container.cc:197] . file not found: archive/data/6",
+    ),
+    "slurm.node_lost": ("srun: error: Node failure on n07", "Node failure on any node ends the job"),
+    "slurm.launch_on_node_failed": (
+        "srun: error: Task launch for StepId=4711.0 failed on node n03: Communication connection failure",
+        "srun: error: Task launch for StepId=4711.0 was late",
+    ),
+    "batch.time_limit": ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.", "time limit: 3600"),
+    "kernel.nfs": ("nfs: server nas1 not responding, still trying", "nfs: server nas1 OK"),
+    "kernel.lustre": (
+        "LustreError: 167-0: scratch-OST0012-osc: This client was evicted by scratch-OST0012; in progress operations using this service will fail.",
+        "Lustre: scratch-OST0012-osc: Connection restored to 10.0.0.5@o2ib (at 10.0.0.5@o2ib)",
+    ),
+    "kernel.gpfs": (
+        "[E] Lost membership in cluster gpfs.site. Unmounting file systems.",
+        "[N] Node 10.0.0.1 joined the cluster",
+    ),
+    "kernel.disk": ("blk_update_request: I/O error, dev nvme0n1, sector 2048 op 0x0:(READ)", "I/O errors are counted"),
+    "kernel.filesystem": (
+        "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+        "EXT4-fs (sda1): mounted filesystem with ordered data mode",
+    ),
+    "kernel.ceph": ("ceph: mds0 hung", "ceph: mds0 recovery completed"),
+    "launcher.root_rank": ("Root Cause (first observed failure):", "the root cause was not found"),
+    "jax.barrier_timeout": (
+        "XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.",
+        "Barrier timed out. Id: [Shutdown]",
+    ),
+    "jax.heartbeats_stopped": (
+        "XlaRuntimeError: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): /job:jax_worker/replica:0/task:3",
+        "heartbeat timeout: 100 s",
+    ),
+}

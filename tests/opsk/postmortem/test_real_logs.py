@@ -1,0 +1,90 @@
+"""Every fact of the open real logs is found (EXPECTED.json, kind train_log); logs that ended well have no cause."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opsk.postmortem.logs import LogFile, read_logs
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.values import Evidence, FailureClass, Report
+
+pytestmark = pytest.mark.shared
+
+
+def expected(shared: Path) -> dict[str, Any]:
+    return json.loads((shared / "data/real/EXPECTED.json").read_text())["train_log"]
+
+
+def read(shared: Path, name: str) -> tuple[Evidence, Report]:
+    evidence = read_logs([LogFile(path=shared / "data/real/train_log" / name)], processes=1)
+    return evidence, explain(evidence)
+
+
+def test_all_xids_are_found(shared: Path) -> None:
+    for name, facts in expected(shared).items():
+        evidence, _ = read(shared, name)
+        xids = {
+            (sign.fields["pci"].partition(".")[0], int(sign.fields["code"]))
+            for sign in evidence.signs
+            if sign.signature == "kernel.xid"
+        }
+        assert {(pci, code) for pci, code in facts["xids"]} <= xids, name
+
+
+def test_all_watchdog_timeouts_are_found(shared: Path) -> None:
+    for name, facts in expected(shared).items():
+        evidence, _ = read(shared, name)
+        found = {
+            (sign.place.rank, int(sign.fields["seq"]), sign.fields["op"])
+            for sign in evidence.signs
+            if sign.signature == "torch.watchdog_timeout"
+        }
+        assert {(each["rank"], each["seq"], each["op"]) for each in facts["watchdog_timeouts"]} == found, name
+
+
+def test_first_and_last_iterations_are_found(shared: Path) -> None:
+    for name, facts in expected(shared).items():
+        if not name.endswith(".log") or facts["first_iteration"] is None:
+            continue
+        evidence, _ = read(shared, name)
+        firsts = [each.first_iteration for each in evidence.ranks if each.first_iteration is not None]
+        lasts = [each.last_iteration for each in evidence.ranks if each.last_iteration is not None]
+        assert (min(firsts), max(lasts)) == (facts["first_iteration"], facts["last_iteration"]), name
+
+
+WELL = ("bs_hf_ds_n16_bs4.log", "sb_megatron_deepspeed.log", "torchtitan_steps.log", "bs_meg_perf_n16.log",
+        "bs_megds3d_ds_on.log", "bs_megds_zero_mbs48.log", "dgxc_llama31_steps.log", "aws_fsdp_steps.log",
+        "sb_nccl_allreduce.log", "sb_ib_loopback_8M_size.log", "bs_allreduce_a100_n4.txt",
+        "gh_gpud1209_mlx5_link.log")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WELL)
+def test_what_ended_well_has_no_cause(shared: Path, name: str) -> None:
+    _, report = read(shared, name)
+    assert report.root is None, (report.root and report.root.what, report.root and report.root.signs[:1])
+
+
+CAUSES = {
+    "bs_meg_n64_cancelled.log": FailureClass.TIME_LIMIT,
+    "gh_zetta671_time_limit.log": FailureClass.TIME_LIMIT,
+    "gh_nccl1698_ib_completion.log": FailureClass.FABRIC,
+    "gh_llamafactory7396_watchdog.log": FailureClass.COLLECTIVE_HANG,
+    "gh_ofa271_watchdog_old.log": FailureClass.COLLECTIVE_HANG,
+    "gpud_dmesg_libnccl_segfault.log": FailureClass.SOFTWARE,
+    "gpud_dmesg_xid119.log": FailureClass.GPU_HARDWARE,
+    "gh_gpud46_xid13_109.log": FailureClass.SOFTWARE,
+    "azure_syslog_1dev_6flap.log": FailureClass.FABRIC,
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_what_a_log_tells_of_is_the_cause(shared: Path, name: str) -> None:
+    _, report = read(shared, name)
+    assert report.root is not None
+    assert report.root.failure is CAUSES[name], [
+        (c.failure, c.confidence, c.what) for c in (report.root, *report.alternatives)
+    ]
