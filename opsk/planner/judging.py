@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,25 +77,35 @@ def judge(job: Job, seating: Seating) -> Verdicts:
 
 def judge_with_links(job: Job, seating: Seating) -> tuple[Verdicts, LinkSeconds]:
     """Return the same with the seconds of each link that they were judged by."""
+    flows, loads = laid(job, seating)
+    return verdicts_of(job, flows, loads), loads
+
+
+def laid(job: Job, seating: Seating) -> tuple[dict[str, Flows], LinkSeconds]:
+    """Return the messages of every seating, and the seconds that links are busy with them."""
     flows = step_flows(job.grid, job.sent, seating, job.ports)
-    loads = link_seconds(flows, seating.rows, job.ports, job.routes)
+    return flows, link_seconds(flows, seating.rows, job.ports, job.routes)
+
+
+def verdicts_of(job: Job, flows: Mapping[str, Flows], loads: LinkSeconds) -> Verdicts:
+    """Return the verdict on every seating by what was laid."""
     axis_s = loads.axis_s()
+    rows = axis_s.shape[0]
     load_s, link = loads.busiest_switch_link()
-    by_axis = {axis: _bytes_of(flow, seating.rows) for axis, flow in flows.items()}
+    by_axis = {axis: _bytes_of(flow, rows) for axis, flow in flows.items()}
     every = Flows.joined(iter(flows.values()))
     same_leaf = _same(job.ports.leaf, every)
     same_rail = same_leaf | _same(job.ports.rail, every)
-    verdicts = Verdicts(
+    return Verdicts(
         step_s=job.step.step_s(axis_s),
         axis_s=axis_s,
         tp_bytes=by_axis["tp"],
         all_bytes=np.sum([by_axis[axis] for axis in AXES], axis=0),
-        off_rail_bytes=_bytes_of(every, seating.rows, ~same_rail),
-        off_leaf_bytes=_bytes_of(every, seating.rows, ~same_leaf),
+        off_rail_bytes=_bytes_of(every, rows, ~same_rail),
+        off_leaf_bytes=_bytes_of(every, rows, ~same_leaf),
         max_link_load=load_s,
         link=link,
     )
-    return verdicts, loads
 
 
 def _same(keys: Index, flow: Flows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.even_routes import EvenRoutes
 from opsk.planner.flows import Flows
-from opsk.planner.routes import Routes
+from opsk.planner.routes import NO_LINKS, Path, Routes
 from opsk.planner.seats import NOWHERE, Index, Ports
 from opsk.planner.traffic import AXES
 
@@ -122,42 +122,68 @@ def _by_pair(
     routes: Routes,
 ) -> _Laid:
     """Look the path of each pair up, and add."""
-    paths, links, no_path = _paths(pairs, ports, routes)
-    switches: dict[str, FloatColumn] = {}
+    paths = _paths(pairs, ports, routes)
+    no_path = np.array([path is None for path in paths], dtype=np.bool_)
+    sent: dict[str, csr_matrix] = {}
     cut: dict[str, npt.NDArray[np.bool_]] = {}
     for axis, flow in crossing.items():
         pair = np.searchsorted(pairs, keys[axis])
-        sent = csr_matrix((flow.size_bytes, (flow.row, pair)), shape=(rows, pairs.size))
-        switches[axis] = np.asarray((sent @ paths).toarray(), dtype=np.float64)
         cut[axis] = np.bincount(flow.row[no_path[pair]], minlength=rows) > 0
-    return links, switches, cut
+        if pair.size:
+            sent[axis] = csr_matrix((flow.size_bytes, (flow.row, pair)), shape=(rows, pairs.size))
+    known = [path or NO_LINKS for path in paths]
+    links, laid = _one_row(sent, known, routes) if rows == 1 else _all_rows(sent, known, routes)
+    return links, {axis: laid.get(axis, np.zeros((rows, links.size))) for axis in crossing}, cut
 
 
-def _paths(pairs: Index, ports: Ports, routes: Routes) -> tuple[csr_matrix, Index, npt.NDArray[np.bool_]]:
-    """Return the seconds per byte of each pair on each link (pairs, links), the links, and the pairs without path."""
-    lengths = np.zeros(pairs.size, dtype=np.int64)
-    links: list[Index] = []
-    shares: list[FloatColumn] = []
-    no_path = np.zeros(pairs.size, dtype=np.bool_)
+def _paths(pairs: Index, ports: Ports, routes: Routes) -> list[Path | None]:
+    """Return the path of each pair."""
     first_on_leaf = dict(zip(reversed(ports.leaf[:-1].tolist()), reversed(ports.hcas[:-1]), strict=True))
-    for number, key in enumerate(pairs.tolist()):
+    found = []
+    for key in pairs.tolist():
         leaf, end = divmod(key, len(ports.hcas))
         target = ports.hcas[end] if routes.by_port else first_on_leaf[end]
-        path = routes.path(ports.leaves[leaf], target) if target is not None else None
-        if path is None:
-            no_path[number] = True
-            continue
-        lengths[number] = path.links.size
-        links.append(path.links)
-        shares.append(path.shares)
-    link = np.concatenate([*links, np.empty(0, dtype=np.int64)])
+        found.append(routes.path(ports.leaves[leaf], target) if target is not None else None)
+    return found
+
+
+def _one_row(
+    sent: Mapping[str, csr_matrix], paths: Sequence[Path], routes: Routes
+) -> tuple[Index, dict[str, FloatColumn]]:
+    """Add up what one seating sends, axis by axis: what `_all_rows` gives, in less than half the time."""
+    rates = routes.rates
+    is_used = np.zeros(rates.size, dtype=np.bool_)
+    busy: dict[str, FloatColumn] = {}
+    for axis, row in sent.items():
+        link, share, lengths = _in_a_row([paths[pair] for pair in row.indices.tolist()])
+        seconds = share / rates[link] * np.repeat(row.data, lengths)
+        busy[axis] = np.bincount(link, weights=seconds, minlength=rates.size).astype(np.float64)
+        is_used[link] = True
+    links = np.flatnonzero(is_used)
+    return links, {axis: seconds[links].reshape(1, -1) for axis, seconds in busy.items()}
+
+
+def _all_rows(
+    sent: Mapping[str, csr_matrix], paths: Sequence[Path], routes: Routes
+) -> tuple[Index, dict[str, FloatColumn]]:
+    """Add up what several seatings send: products of matrices of seatings, pairs and links."""
+    link, share, lengths = _in_a_row(paths)
     rates = routes.rates
     is_used = np.zeros(rates.size, dtype=np.bool_)
     is_used[link] = True
-    used, place = np.flatnonzero(is_used), np.cumsum(is_used) - 1
-    seconds = np.concatenate([*shares, np.empty(0)]) / rates[link]
+    links, place = np.flatnonzero(is_used), np.cumsum(is_used) - 1
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    return csr_matrix((seconds, place[link], starts), shape=(pairs.size, used.size)), used, no_path
+    seconds = csr_matrix((share / rates[link], place[link], starts), shape=(len(paths), links.size))
+    return links, {axis: np.asarray((rows @ seconds).toarray(), dtype=np.float64) for axis, rows in sent.items()}
+
+
+def _in_a_row(paths: Sequence[Path]) -> tuple[Index, FloatColumn, Index]:
+    """Return links and shares of some paths one after the other, and how many links each has."""
+    return (
+        np.concatenate([np.empty(0, dtype=np.int64), *(path.links for path in paths)]),
+        np.concatenate([np.empty(0), *(path.shares for path in paths)]),
+        np.array([path.links.size for path in paths], dtype=np.int64),
+    )
 
 
 def _in_bulk(crossing: Mapping[str, Flows], ports: Ports, routes: EvenRoutes) -> _Laid:

@@ -253,21 +253,22 @@ def placement_of(ready: Prepared, found: Found, rails: Rails) -> Placement:
     job, default, chosen = ready.job, ready.default, found.arrangement
     at = {name: values.tolist() for name, values in job.grid.coordinates().items()}
     local = local_ranks(chosen.seating.node[0]).tolist()
-    node, gpu = chosen.seating.node[0].tolist(), chosen.seating.gpu[0].tolist()
+    node, gpu, port = (column[0].tolist() for column in (chosen.seating.node, chosen.seating.gpu, chosen.seating.port))
+    hcas = [(hca.device, hca.rail, hca.leaf) if hca else (None, None, None) for hca in job.ports.hcas]
     ranks = []
     gpus_of: dict[int, list[int]] = {}
-    for rank in range(len(node)):
-        hca = job.ports.attached(node[rank], gpu[rank])
-        gpus_of.setdefault(node[rank], []).append(gpu[rank])
+    for rank, on in enumerate(node):
+        device, rail, leaf = hcas[port[rank]]
+        gpus_of.setdefault(on, []).append(gpu[rank])
         ranks.append(
             RankPlace(
                 rank=rank,
-                node=job.nodes[node[rank]],
+                node=job.nodes[on],
                 local_rank=local[rank],
                 gpu=gpu[rank],
-                device=hca.device if hca else None,
-                rail=hca.rail if hca else None,
-                leaf=hca.leaf if hca else None,
+                device=device,
+                rail=rail,
+                leaf=leaf,
                 tp_rank=at["tp"][rank],
                 pp_rank=at["pp"][rank],
                 cp_rank=at["cp"][rank],

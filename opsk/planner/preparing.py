@@ -19,7 +19,7 @@ from opsk.planner.search import Arrangement, judged
 from opsk.planner.seating import default_slots, domain_names, domain_numbers, inner_group, seating_of
 from opsk.planner.seats import Ports, ports_of
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
-from opsk.planner.traffic import step_bytes
+from opsk.planner.traffic import StepBytes, step_bytes
 from opsk.topology.rails import Rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
@@ -107,8 +107,15 @@ def prepare(
         node_gpus=node_gpus,
         affinity=affinity,
     )
+    return compared(begun)
+
+
+def compared(begun: Begun, default: Arrangement | None = None) -> Prepared:
+    """Judge the ways to seat a job; ``default`` is Slurm's own, where it was judged before."""
     job = begun.job
-    default = best = judged(job, begun.default_order, begun.default_seating())
+    if default is None:
+        default = judged(job, begun.default_order, begun.default_seating())
+    best = default
     for nodes_in_order, seating in begun.other_seatings(default.seating):
         candidate = judged(job, nodes_in_order, seating)
         best = candidate if is_better(candidate.verdict, best.verdict, job.step) else best
@@ -133,10 +140,12 @@ def begin(
     node_gpus: int | None = None,
     affinity: Mapping[str, Mapping[int, str]] | None = None,
     known_ports: dict[tuple[str, ...], Ports] | None = None,
+    sent: StepBytes | None = None,
 ) -> Begun:
     """Find the ways to seat a job that are judged first; parameters and errors as for `place`.
 
-    ``known_ports`` keeps the HCAs of rows of nodes from one job of these nodes to the next.
+    ``known_ports`` keeps the HCAs of rows of nodes from one job of these nodes to the next; ``sent`` is what the ranks
+    send, where that was worked out before.
     """
     node_gpus = node_gpus or gpus_per_node
     _check(plan, rails, nodes, gpus_per_node, node_gpus, distribution)
@@ -154,7 +163,7 @@ def begin(
         ports[universe] = ports_of(rails, universe, node_gpus, affinity)
     job = Job(
         grid=rank_grid(plan, order),
-        sent=step_bytes(model, plan),
+        sent=sent or step_bytes(model, plan),
         nodes=universe,
         ports=ports[universe],
         domains=domain_numbers(universe, domain_of),

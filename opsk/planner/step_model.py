@@ -7,6 +7,7 @@ shows beyond the computation that hides it is added to the step. Left out: axes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -17,6 +18,7 @@ from opsk.costmodel.predict import predict
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import FloatColumn, IntColumn, PlanTable, TimeTable
 from opsk.hardware.spec import ClusterSpec
+from opsk.planner.recent import Recent
 from opsk.planner.traffic import AXES
 from opsk.topology.rails import Rails
 from opsk.workload.model import ModelShape
@@ -67,7 +69,10 @@ class StepModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModels:
-    """The same of many plans: ``other_s`` and ``straggler`` of shape (plans,), the axes' columns (plans, axes)."""
+    """The same of many plans: ``other_s`` and ``straggler`` of shape (plans,), the axes' columns (plans, axes).
+
+    ``nic_fraction`` has shape (plans, 1).
+    """
 
     other_s: FloatColumn
     total_s: FloatColumn
@@ -75,7 +80,7 @@ class StepModels:
     weight: FloatColumn
     latency_s: FloatColumn
     straggler: FloatColumn
-    nic_fraction: float
+    nic_fraction: FloatColumn
 
     def step_s(self, fabric_s: FloatColumn) -> FloatColumn:
         """Return the time of every plan's step [s] for its busiest links, shape (..., plans, axes)."""
@@ -83,7 +88,7 @@ class StepModels:
 
     def only(self, rows: IntColumn) -> StepModels:
         """Return the models of some plans."""
-        columns = ("other_s", "total_s", "window_s", "weight", "latency_s", "straggler")
+        columns = ("other_s", "total_s", "window_s", "weight", "latency_s", "straggler", "nic_fraction")
         return replace(self, **{name: getattr(self, name)[rows] for name in columns})
 
     def row(self, number: int) -> StepModel:
@@ -95,8 +100,21 @@ class StepModels:
             weight=self.weight[number],
             latency_s=self.latency_s[number],
             straggler=float(self.straggler[number]),
-            nic_fraction=self.nic_fraction,
+            nic_fraction=float(self.nic_fraction[number, 0]),
         )
+
+
+def stacked(models: Sequence[StepModel]) -> StepModels:
+    """Return the models of several plans as one, whatever cost model stands behind each."""
+    return StepModels(
+        other_s=np.array([one.other_s for one in models]),
+        total_s=np.array([one.total_s for one in models]),
+        window_s=np.array([one.window_s for one in models]),
+        weight=np.array([one.weight for one in models]),
+        latency_s=np.array([one.latency_s for one in models]),
+        straggler=np.array([one.straggler for one in models]),
+        nic_fraction=np.array([[one.nic_fraction] for one in models]),
+    )
 
 
 def _step_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
@@ -161,7 +179,7 @@ def step_models(
         weight=weight,
         latency_s=latency,
         straggler=straggler,
-        nic_fraction=efficiency.links.nic_fraction,
+        nic_fraction=np.full((*rows, 1), efficiency.links.nic_fraction),
     )
 
 
@@ -182,10 +200,19 @@ def as_cabled(cluster: ClusterSpec, rails: Rails) -> ClusterSpec:
 
     Routes on the graph say what is oversubscribed; counting it twice would be wrong.
     """
+    nics, rate = _CABLED.get(id(rails), lambda: (rails, _nics_of(rails)))[1]
+    if not rate:
+        return replace(cluster, oversubscription=1.0)
+    nic = replace(cluster.node.nic, bytes_per_s=rate)
+    return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
+
+
+_CABLED: Recent[tuple[Rails, tuple[int, float]]] = Recent(2)
+"""HCAs of the nodes of the fabrics asked about last, by identity: a service asks about one, again and again."""
+
+
+def _nics_of(rails: Rails) -> tuple[int, float]:
+    """Return how many HCAs most nodes have, and at which rate [bytes/s]; zeros where none tells."""
     nodes = [row for row in rails.attachments.values() if row]
     rates = [hca.bytes_per_s for row in nodes for hca in row if hca.bytes_per_s > 0]
-    if not rates:
-        return replace(cluster, oversubscription=1.0)
-    nics = round(median(len(row) for row in nodes))
-    nic = replace(cluster.node.nic, bytes_per_s=float(median(rates)))
-    return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
+    return (round(median(len(row) for row in nodes)), float(median(rates))) if rates else (0, 0.0)

@@ -24,6 +24,7 @@ from opsk.planner.interference.fair_share import fair_levels
 from opsk.planner.interference.load import Load
 from opsk.planner.interference.running import RunningLoads, stretch
 from opsk.planner.seats import NOWHERE, Index
+from opsk.planner.step_model import stacked
 from opsk.planner.traffic import AXES
 
 _FULL = 1.0 + 1e-6
@@ -112,30 +113,26 @@ class Interference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meeting:
-    """Where candidate and running jobs meet: entries of the matrix, and for each the candidate's link (``at``) and job.
+    """Where candidate and running jobs meet: entries of the matrix, and for each the candidate's link (``at``).
 
-    ``jobs`` has each job once, ascending; the entries of one begin at ``start``.
+    ``jobs`` has each job once, ascending; the entries of one begin at ``start``, and are ``counts`` in number.
     """
 
     entries: Index
     at: Index
-    job: Index
+    jobs: Index
     start: Index
+    counts: Index
 
     @property
-    def jobs(self) -> Index:
-        """Return the jobs."""
-        return self.job[self.start]
+    def row(self) -> Index:
+        """Return the place in ``jobs`` of the job of each entry."""
+        return np.repeat(np.arange(self.jobs.size), self.counts)
 
-    @property
-    def counts(self) -> Index:
-        """Return on how many links each job is met."""
-        return np.diff(np.append(self.start, self.job.size))
-
-    def only(self, kept: npt.NDArray[np.bool_]) -> _Meeting:
+    def only(self, kept: npt.NDArray[np.bool_], running: RunningLoads) -> _Meeting:
         """Return the meeting on some of the candidate's links."""
-        which = kept[self.at]
-        return _meeting(self.entries[which], self.at[which], self.job[which])
+        which = np.flatnonzero(kept[self.at])
+        return _meeting(self.entries[which], self.at[which], running)
 
 
 def interference(candidate: Load, running: RunningLoads, *, most_links: int = 20) -> Interference:
@@ -148,7 +145,7 @@ def interference(candidate: Load, running: RunningLoads, *, most_links: int = 20
     """
     running = running.without(candidate.name)
     entries, at = running.entries_on(candidate.links)
-    met = _meeting(entries, at, running.job[entries].astype(np.int64))
+    met = _meeting(entries, at, running)
     axes = _axes(candidate, running)
     return Interference(
         alone_s=candidate.step_s,
@@ -171,9 +168,13 @@ def _step_s(candidate: Load, axes: dict[str, AxisShare]) -> float:
     return float(candidate.step.step_s(np.array([axes[axis].shared_s if axis in axes else 0.0 for axis in AXES])))
 
 
-def _meeting(entries: Index, at: Index, job: Index) -> _Meeting:
-    """Return where they meet."""
-    return _Meeting(entries=entries, at=at, job=job, start=np.flatnonzero(np.diff(job, prepend=-1)))
+def _meeting(entries: Index, at: Index, running: RunningLoads) -> _Meeting:
+    """Return where they meet; entries are ascending, and so are their jobs."""
+    first = np.searchsorted(running.job, np.arange(len(running.loads) + 1, dtype=running.job.dtype))  # no other: a copy
+    bounds = np.searchsorted(entries, first)
+    counts = np.diff(bounds)
+    jobs = np.flatnonzero(counts)
+    return _Meeting(entries=entries, at=at, jobs=jobs, start=bounds[jobs], counts=counts[jobs])
 
 
 def _axes(candidate: Load, running: RunningLoads) -> dict[str, AxisShare]:
@@ -223,25 +224,33 @@ def _filled(
 
 def _neighbours(candidate: Load, running: RunningLoads, met: _Meeting) -> tuple[Neighbour, ...]:
     """Return those whom the candidate meets, who cost or lose the most first."""
-    if not met.job.size:
+    if not met.jobs.size:
         return ()
     alone = candidate.step_s or 1.0
     pairwise = candidate.step.step_s(candidate.axis_s * _on_candidate(candidate, running, met)) / alone - 1.0
     with_us = np.maximum(running.beside[met.jobs], _on_jobs(candidate, running, met))
-    busiest = _busiest(candidate, running, met)
-    found = []
-    for number, (job, count) in enumerate(zip(met.jobs.tolist(), met.counts.tolist(), strict=True)):
-        load = running.loads[job]
-        found.append(
-            Neighbour(
-                load=load,
-                links=count,
-                busiest=int(busiest[number]),
-                slowdown_of_candidate=float(pairwise[number]),
-                step_s=float(load.step.step_s(load.axis_s * running.beside[job])),
-                step_with_candidate_s=float(load.step.step_s(load.axis_s * with_us[number])),
-            )
+    loads = [running.loads[job] for job in met.jobs.tolist()]
+    steps, axis_s = stacked([load.step for load in loads]), np.array([load.axis_s for load in loads])
+    columns = (
+        met.counts,
+        _busiest(candidate, running, met),
+        pairwise,
+        steps.step_s(axis_s * running.beside[met.jobs]),
+        steps.step_s(axis_s * with_us),
+    )
+    found = [
+        Neighbour(
+            load=load,
+            links=links,
+            busiest=busiest,
+            slowdown_of_candidate=slowdown,
+            step_s=step_s,
+            step_with_candidate_s=with_candidate_s,
         )
+        for load, links, busiest, slowdown, step_s, with_candidate_s in zip(
+            loads, *(column.tolist() for column in columns), strict=True
+        )
+    ]
     return tuple(sorted(found, key=lambda one: (-max(one.slowdown_of_candidate, one.slowdown_of_job), one.load.name)))
 
 
@@ -251,26 +260,25 @@ def _on_candidate(candidate: Load, running: RunningLoads, met: _Meeting) -> Floa
     Links where not even all jobs together make the candidate give way are left aside.
     """
     others = running.total[candidate.links]
-    tight = met.only(candidate.burst.max(axis=0, initial=0.0) + others > 1.0)
-    row = np.searchsorted(met.jobs, tight.job)
-    return stretch(met.jobs.size, row, candidate.burst[:, tight.at], running.utilisation[tight.entries])
+    tight = met.only(candidate.burst.max(axis=0, initial=0.0) + others > 1.0, running)
+    row = np.searchsorted(met.jobs, tight.jobs)[tight.row]
+    return stretch(met.jobs.size, row, candidate.burst.take(tight.at, axis=1), running.utilisation[tight.entries])
 
 
 def _on_jobs(candidate: Load, running: RunningLoads, met: _Meeting) -> FloatColumn:
     """Return how many times as long each job's axes take on the candidate's links, with it there (jobs met, axes)."""
-    tight = met.only(running.tightest[candidate.links] + candidate.utilisation > 1.0)
-    row = np.searchsorted(met.jobs, tight.job)
+    tight = met.only(running.tightest[candidate.links] + candidate.utilisation > 1.0, running)
+    row = np.searchsorted(met.jobs, tight.jobs)[tight.row]
     all_of_them = running.total[candidate.links] + candidate.utilisation
     others = all_of_them[tight.at] - running.utilisation[tight.entries]
-    return stretch(met.jobs.size, row, running.burst[:, tight.entries], others)
+    return stretch(met.jobs.size, row, running.burst.take(tight.entries, axis=1), others)
 
 
 def _busiest(candidate: Load, running: RunningLoads, met: _Meeting) -> Index:
     """Return for each job the link where it and the candidate together ask for the most."""
     asked = candidate.burst.max(axis=0, initial=0.0).astype(np.float32)[met.at] + running.utilisation[met.entries]
-    most = np.repeat(np.maximum.reduceat(asked, met.start), met.counts)
-    at_most = np.flatnonzero(asked == most)
-    first = at_most[np.flatnonzero(np.diff(met.job[at_most], prepend=-1))]
+    ends = (met.start + met.counts).tolist()
+    first = [begin + int(asked[begin:end].argmax()) for begin, end in zip(met.start.tolist(), ends, strict=True)]
     return candidate.links[met.at[first]]
 
 
@@ -282,7 +290,8 @@ def _shared(candidate: Load, running: RunningLoads, met: _Meeting, most: int) ->
     worst = shared[np.lexsort((candidate.links[shared], -(burst + others)[shared]))][:most]
     chosen = np.zeros(candidate.links.size, dtype=np.bool_)
     chosen[worst] = True
-    few = met.only(chosen)
+    few = met.only(chosen, running)
+    job = few.jobs[few.row]
     used = running.utilisation[few.entries].astype(np.float64)
     found = []
     for place in worst.tolist():
@@ -293,7 +302,7 @@ def _shared(candidate: Load, running: RunningLoads, met: _Meeting, most: int) ->
                 link=int(candidate.links[place]),
                 candidate=float(candidate.utilisation[place]),
                 burst=float(burst[place]),
-                others=tuple(zip(few.job[here].tolist(), used[here].tolist(), strict=True)),
+                others=tuple(zip(job[here].tolist(), used[here].tolist(), strict=True)),
                 total=float(candidate.utilisation[place] + others[place]),
             )
         )

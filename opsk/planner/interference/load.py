@@ -9,12 +9,14 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.table import FloatColumn
-from opsk.planner.flows import Seating
+from opsk.planner.flows import Flows, Seating
 from opsk.planner.interference.wires import Wires
-from opsk.planner.judging import Job, judge_with_links
+from opsk.planner.judging import Job, laid, verdicts_of
 from opsk.planner.loads import LinkSeconds
-from opsk.planner.placement import Placement
+from opsk.planner.placement import Placement, placement_of
+from opsk.planner.preparing import begin, compared
 from opsk.planner.ranks import RankOrder, rank_grid
+from opsk.planner.search import Arrangement, search
 from opsk.planner.seating import default_slots, domain_names, domain_numbers, seating_of
 from opsk.planner.seats import Index, ports_of
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel
@@ -138,11 +140,33 @@ class JobShape:
             grid=rank_grid(self.plan, self.order),
             sent=self.sent,
             nodes=tuple(nodes),
-            ports=ports_of(wires.rails, nodes, self.node_gpus, self.affinity),
+            ports=ports_of(wires.rails, nodes, self.node_gpus, self.affinity)
+            if self.affinity
+            else wires.ports(nodes, self.node_gpus),
             domains=domain_numbers(nodes, domain_names(nodes, self.hb_domains)),
             usable_gpus=self.gpus_per_node,
             routes=wires.routes,
             step=self.step,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seated:
+    """A job whose ranks sit on the nodes of ``job``, in this order: its messages, and what it asks of links."""
+
+    job: Job
+    seating: Seating
+    flows: Mapping[str, Flows]
+    seconds: LinkSeconds
+    load: Load
+
+    def arrangement(self) -> Arrangement:
+        """Return it as a way to seat the job, with the verdict on that."""
+        return Arrangement(
+            order=tuple(range(len(self.job.nodes))),
+            seating=self.seating,
+            verdict=verdicts_of(self.job, self.flows, self.seconds),
+            loads=self.seconds,
         )
 
 
@@ -182,6 +206,19 @@ def default_load(
     gpus
         Node to the GPUs that the job holds there, where it holds some only.
     """
+    return seated_by_default(name, wires, shape, nodes, distribution=distribution, gpus=gpus).load
+
+
+def seated_by_default(
+    name: str,
+    wires: Wires,
+    shape: JobShape,
+    nodes: Sequence[str],
+    *,
+    distribution: str = "block",
+    gpus: Mapping[str, Sequence[int]] | None = None,
+) -> Seated:
+    """Return a job whose ranks sit as Slurm puts them; parameters as for `default_load`."""
     held = [tuple((gpus or {}).get(node, ())) for node in nodes]
     most = max((index + 1 for row in held for index in row), default=0)
     job = replace(shape, node_gpus=max(shape.node_gpus, most)).on(wires, nodes)
@@ -193,15 +230,48 @@ def default_load(
     return _seated(name, wires, job, seating_of(place, own[place, slot], job.ports, job.domains))
 
 
+def placement_of_seated(model: ModelShape, wires: Wires, shape: JobShape, seated: Seated) -> Placement:
+    """Return the best of a few good orders of the nodes that a job sits on by default, those in Slurm's order.
+
+    The same as `opsk.planner.placement.place` without searching; what was judged before is not judged again.
+
+    Raises
+    ------
+    PlanInfeasibleError
+        The plan's groups do not divide.
+    InputError
+        No node is on the fabric.
+    """
+    job = seated.job
+    begun = begin(
+        model,
+        shape.plan,
+        wires.rails,
+        job.nodes,
+        shape.gpus_per_node,
+        shape.hb_domains,
+        routes=wires.routes,
+        step=shape.step,
+        order=shape.order,
+        node_gpus=shape.node_gpus,
+        affinity=shape.affinity,
+        known_ports={job.nodes: job.ports},
+        sent=shape.sent,
+    )
+    ready = compared(begun, seated.arrangement() if begun.job.nodes == job.nodes else None)
+    return placement_of(ready, search(ready.job, ready.best, (), ready.ways), wires.rails)
+
+
 def placed_load(name: str, wires: Wires, shape: JobShape, placement: Placement) -> Load:
     """Return the load of a job whose ranks were placed."""
     job = shape.on(wires, placement.nodes)
     number = {node: index for index, node in enumerate(placement.nodes)}
     node = np.array([number[rank.node] for rank in placement.ranks], dtype=np.int64)
     gpu = np.array([rank.gpu for rank in placement.ranks], dtype=np.int64)
-    return _seated(name, wires, job, seating_of(node, gpu, job.ports, job.domains))
+    return _seated(name, wires, job, seating_of(node, gpu, job.ports, job.domains)).load
 
 
-def _seated(name: str, wires: Wires, job: Job, seating: Seating) -> Load:
-    """Return the load of one seating."""
-    return step_load(name, wires, job, judge_with_links(job, seating)[1])
+def _seated(name: str, wires: Wires, job: Job, seating: Seating) -> Seated:
+    """Lay what the ranks send on the links."""
+    flows, seconds = laid(job, seating)
+    return Seated(job=job, seating=seating, flows=flows, seconds=seconds, load=step_load(name, wires, job, seconds))

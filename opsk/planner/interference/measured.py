@@ -74,7 +74,7 @@ def measured_load(name: str, wires: Wires, nodes: Sequence[str], rates: Measured
     flows = Flows(row=np.zeros(source.size, dtype=np.int64), source=source, target=target, size_bytes=sent[source])
     links, busy = wires.laid({"measured": flows}, ports)
     between = links < wires.switch_links
-    sends, receives = (way[:-1] for way in wires.port_links(ports))
+    sends, receives = (way[:-1] for way in np.split(wires.port_links(ports), 2))
     at = np.concatenate([links[between], sends, receives])
     used = np.concatenate([busy[0][between], sent / wires.rates[sends], received / wires.rates[receives]])
     return traffic_load(name, LoadKind.MEASURED, at[used > 0], used[used > 0], nodes)

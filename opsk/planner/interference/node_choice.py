@@ -8,16 +8,14 @@ cabled otherwise, so units differ mostly where the job does not fit into one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.table import FloatColumn
 from opsk.planner.interference.contention import step_beside
-from opsk.planner.interference.load import JobShape, default_load
-from opsk.planner.interference.running import RunningLoads
+from opsk.planner.interference.load import JobShape, Seated, seated_by_default
+from opsk.planner.interference.running import Rows, RunningLoads
 from opsk.planner.interference.wires import Wires
 from opsk.planner.order import UNKNOWN_UNIT, slurm_order, unit_of_nodes
 
@@ -60,6 +58,7 @@ def choose_nodes(
     most: int = 3,
     at_most: int = _MOST_SETS,
     around: Mapping[str, float] | None = None,
+    seated: dict[tuple[str, ...], Seated] | None = None,
 ) -> NodeChoice:
     """Return the best and worst sets of nodes for a job among free ones; empty where there are too few.
 
@@ -73,13 +72,35 @@ def choose_nodes(
         No more sets than this are judged, for an answer that cannot wait.
     around
         What `busy_leaves` says of the running jobs, where it is known already.
+    seated
+        Takes up how the job sits on each set that was judged, for whoever goes on with one of them.
     """
-    needed = shape.nodes
+    limit = int(np.clip(_RANKS_JUDGED // max(shape.plan.gpus, 1), _LEAST_SETS, max(at_most, _LEAST_SETS)))
+    rows = running.recent_rows.get(
+        (tuple(free), shape.nodes, limit), lambda: _rows(wires, shape.nodes, free, running, limit, around)
+    )
+    kept = {} if seated is None else seated
+    judged = sorted((_judged(wires, shape, row, running, kept) for row in rows), key=_speed)
+    if not judged:
+        return NodeChoice(best=(), worst=(), considered=0)
+    slower = [one for one in judged if one.step_s > judged[0].step_s * _SAME][-min(most, len(judged) // 2 or 1) :]
+    fastest = [one for one in judged if not slower or one.step_s * _SAME < slower[0].step_s][:most]
+    return NodeChoice(best=tuple(fastest), worst=tuple(slower[::-1]), considered=len(judged))
+
+
+def _rows(
+    wires: Wires,
+    needed: int,
+    free: Sequence[str],
+    running: RunningLoads,
+    limit: int,
+    around: Mapping[str, float] | None,
+) -> Rows:
+    """Return the sets that are worth judging, not more than ``limit``; none where there are too few nodes."""
     known = [node for node in slurm_order(free) if wires.rails.attachments.get(node)]
     if len(known) < needed:
-        return NodeChoice(best=(), worst=(), considered=0)
+        return ()
     sets = _Sets(wires, known, running, busy_leaves(wires, running) if around is None else around)
-    limit = int(np.clip(_RANKS_JUDGED // max(shape.plan.gpus, 1), _LEAST_SETS, max(at_most, _LEAST_SETS)))
     chosen: dict[frozenset[str], tuple[str, ...]] = {}
     leaves = 0
     for good, bad in zip(
@@ -90,10 +111,7 @@ def choose_nodes(
                 leaves += len({hca.leaf for node in row for hca in wires.rails.attachments[node]})
                 if leaves <= _LEAVES_JUDGED or len(chosen) < _LEAST_SETS:
                     chosen[frozenset(row)] = row
-    judged = sorted((_judged(wires, shape, row, running, sets.unit) for row in chosen.values()), key=_speed)
-    slower = [one for one in judged if one.step_s > judged[0].step_s * _SAME][-min(most, len(judged) // 2 or 1) :]
-    fastest = [one for one in judged if not slower or one.step_s * _SAME < slower[0].step_s][:most]
-    return NodeChoice(best=tuple(fastest), worst=tuple(slower[::-1]), considered=len(judged))
+    return tuple(chosen.values())
 
 
 def _speed(one: NodeSet) -> tuple[float, int, tuple[str, ...]]:
@@ -102,13 +120,18 @@ def _speed(one: NodeSet) -> tuple[float, int, tuple[str, ...]]:
 
 
 def _judged(
-    wires: Wires, shape: JobShape, nodes: Sequence[str], running: RunningLoads, unit: Mapping[str, int]
+    wires: Wires,
+    shape: JobShape,
+    nodes: tuple[str, ...],
+    running: RunningLoads,
+    seated: dict[tuple[str, ...], Seated],
 ) -> NodeSet:
     """Return a set with its predicted step."""
-    load = default_load("", wires, shape, nodes)
+    seated[nodes] = seated_by_default("", wires, shape, nodes)
+    load = seated[nodes].load
     return NodeSet(
-        nodes=tuple(nodes),
-        units=tuple(sorted({unit[node] for node in nodes})),
+        nodes=nodes,
+        units=tuple(sorted(set(unit_of_nodes(wires.rails, nodes).values()))),
         step_s=step_beside(load, running),
         alone_s=load.step_s,
     )
@@ -187,11 +210,15 @@ def busy_leaves(wires: Wires, running: RunningLoads) -> dict[str, float]:
 
 def _busy_hcas(wires: Wires, nodes: Sequence[str], running: RunningLoads) -> dict[str, float]:
     """Return how busy each node's HCAs are, sending and receiving."""
-    total: FloatColumn = running.total
-    count = len(wires.hcas)
-    found = {}
+    sending, receiving = np.split(running.total[wires.switch_links :], 2)
+    alike: dict[int, list[str]] = {}
     for node in nodes:
-        at = [wires.switch_links + wires.index[hca.guid, hca.device] for hca in wires.rails.attachments[node]]
-        busy = float(total[at].sum() + total[[link + count for link in at]].sum())
-        found[node] = busy if math.isfinite(busy) else 0.0
+        alike.setdefault(len(wires.rails.attachments[node]), []).append(node)
+    found: dict[str, float] = {}
+    for members in alike.values():
+        at = np.array(
+            [[wires.index[hca.guid, hca.device] for hca in wires.rails.attachments[node]] for node in members]
+        )
+        busy = sending[at].sum(axis=1) + receiving[at].sum(axis=1)
+        found |= zip(members, np.where(np.isfinite(busy), busy, 0.0).tolist(), strict=True)
     return found

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.interference.load import Load
+from opsk.planner.recent import Recent
 from opsk.planner.seats import Index
 from opsk.planner.traffic import AXES
 
 Entries = npt.NDArray[np.int32]
 Small = npt.NDArray[np.float32]
+
+_RECENT_ROWS = 8
+"""Choices of nodes that are kept: there are as many as sizes of jobs that are asked about while the same jobs run."""
+Rows = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,8 @@ class RunningLoads:
         How many times as long the bursts of each job take beside all the others, shape (jobs, axes).
     tightest
         The most that a burst of one of them asks of each link together with the mean of the others [ratio].
+    recent_rows
+        Sets of free nodes that were worth judging beside these loads, by what they were chosen from.
     """
 
     loads: tuple[Load, ...]
@@ -47,6 +54,9 @@ class RunningLoads:
     present: FloatColumn
     beside: FloatColumn
     tightest: FloatColumn
+    recent_rows: Recent[Rows] = field(
+        default_factory=lambda: Recent(_RECENT_ROWS), init=False, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, links: int, loads: Iterable[Load]) -> RunningLoads:
@@ -129,11 +139,11 @@ class RunningLoads:
 
     def entries_on(self, links: Index) -> tuple[Index, Index]:
         """Return the entries on some links, and which of these each is on."""
-        place = np.full(self.total.size, -1, dtype=np.int32)
-        place[links] = np.arange(links.size, dtype=np.int32)
-        at = place[self.link]
+        place = np.full(self.total.size, -1)
+        place[links] = np.arange(links.size)
+        at = place.take(self.link)
         entries = np.flatnonzero(at >= 0)
-        return entries, at[entries].astype(np.int64)
+        return entries, at.take(entries)
 
 
 def stretch(jobs: int, job: Entries | Index, burst: Small | FloatColumn, others: Small | FloatColumn) -> FloatColumn:

@@ -6,19 +6,23 @@ First come the links between switches as `Routes` numbers them, then every HCA s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.flows import Flows
 from opsk.planner.loads import LinkSeconds, link_seconds, port_rates
+from opsk.planner.recent import Recent
 from opsk.planner.routes import Routes
-from opsk.planner.seats import NOWHERE, Index, Ports
+from opsk.planner.seats import NOWHERE, Index, Ports, ports_of
 from opsk.topology.fabric import Fabric
 from opsk.topology.graph import hca_links, switch_neighbours
 from opsk.topology.leaf import Attachment
 from opsk.topology.rails import Rails
+
+_RECENT_NODES = 16
+"""Rows of nodes of which HCAs are kept: free nodes change, but not with every question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,10 @@ class Wires:
     index: Mapping[tuple[str, str], int]
     elsewhere: Mapping[str, tuple[Attachment, ...]]
     part: Mapping[str, int]
+    _ports: Recent[Ports] = field(default_factory=lambda: Recent(_RECENT_NODES), init=False, repr=False, compare=False)
+    _of_ports: Recent[tuple[Ports, Index]] = field(
+        default_factory=lambda: Recent(_RECENT_NODES), init=False, repr=False, compare=False
+    )
 
     @property
     def links(self) -> int:
@@ -63,14 +71,25 @@ class Wires:
         """Tell whether a link is an HCA's and not between switches."""
         return link >= self.switch_links
 
-    def port_links(self, ports: Ports) -> tuple[Index, Index]:
-        """Return the links on which the HCAs of ``ports`` send and receive, -1 for none known."""
+    def ports(self, nodes: Sequence[str], node_gpus: int) -> Ports:
+        """Return the HCA of every GPU of some nodes, as `ports_of` does."""
+        row = tuple(nodes)
+        return self._ports.get((row, node_gpus), lambda: ports_of(self.rails, row, node_gpus))
+
+    def port_links(self, ports: Ports) -> Index:
+        """Return the links on which the HCAs of ``ports`` send, then those on which they receive, -1 for none known."""
+        return self._of_ports.get(id(ports), lambda: (ports, self._port_links(ports)))[1]
+
+    def _port_links(self, ports: Ports) -> Index:
+        """Look them up."""
         numbers = [NOWHERE if hca is None else self.index[hca.guid, hca.device] for hca in ports.hcas]
         sends = np.array(numbers, dtype=np.int64)
         known = sends >= 0
-        return (
-            np.where(known, sends + self.switch_links, NOWHERE),
-            np.where(known, sends + self.switch_links + len(self.hcas), NOWHERE),
+        return np.concatenate(
+            [
+                np.where(known, sends + self.switch_links, NOWHERE),
+                np.where(known, sends + self.switch_links + len(self.hcas), NOWHERE),
+            ]
         )
 
     def laid(self, flows: Mapping[str, Flows], ports: Ports) -> tuple[Index, FloatColumn]:
@@ -82,10 +101,14 @@ class Wires:
 
     def of_seconds(self, seconds: LinkSeconds, kinds: Sequence[str], ports: Ports) -> tuple[Index, FloatColumn]:
         """Return the links in this numbering and their seconds by kind, links that stay idle left out."""
-        links = np.concatenate([seconds.links, *self.port_links(ports)])
-        busy = np.stack([np.concatenate([seconds.switches[kind][0], seconds.ports[kind][0]]) for kind in kinds])
-        used = (links >= 0) & busy.any(axis=0)
-        return links[used], busy[:, used]
+        links = np.concatenate([seconds.links, self.port_links(ports)])
+        busy = np.zeros((len(kinds), links.size))
+        is_used = np.zeros(links.size, dtype=np.bool_)
+        for row, kind in zip(busy, kinds, strict=True):
+            np.concatenate([seconds.switches[kind][0], seconds.ports[kind][0]], out=row)
+            is_used |= row != 0
+        used = np.flatnonzero(is_used & (links >= 0))
+        return (links, busy) if used.size == links.size else (links[used], busy.take(used, axis=1))
 
 
 def wires_of(fabric: Fabric | None, rails: Rails, routes: Routes) -> Wires:

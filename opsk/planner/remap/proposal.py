@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from opsk.planner.judging import SAME, Verdicts, is_better, judge
 from opsk.planner.remap.failure import Wreck
 from opsk.planner.remap.kept_loads import changed
 from opsk.planner.remap.situation import Mask, Situation
+from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Kind, Part, Way
 from opsk.planner.seats import Index
 from opsk.workload.plan import Plan
@@ -21,7 +22,7 @@ class Proposal:
     """One option: where every rank of ``plan`` then sits, and the verdict on it.
 
     ``verdict`` is ``None`` where the cost model alone says how long a step is (``step_s``). ``renumbered`` tells that
-    ranks have other numbers than before. ``lost`` replaces the loss over the horizon where an option does not last it.
+    ranks have other numbers than before. ``lost`` replaces the loss over a horizon where an option does not last it.
     """
 
     kind: Kind
@@ -37,7 +38,7 @@ class Proposal:
     needs: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    lost: tuple[Part, ...] = field(default_factory=tuple)
+    lost: Callable[[Terms], tuple[Part, ...]] | None = None
 
 
 def judged_seats(situation: Situation, wreck: Wreck, node: Index, gpu: Index, *, port: Index | None = None) -> Verdicts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from opsk.planner.remap.shrink_dp import shrink_dp
 from opsk.planner.remap.situation import Situation
 from opsk.planner.remap.spare_node import spare_node
 from opsk.planner.remap.terms import Terms, downtime, losses, total
-from opsk.planner.remap.values import Answer, Damage, HitRank, Kind, Option, Predicted, Refusal, Way
+from opsk.planner.remap.values import Answer, Damage, HitRank, Kind, Option, Part, Predicted, Refusal, Way
 from opsk.planner.remap.wait import wait
 from opsk.planner.remap.written import written
 from opsk.planner.seating import local_ranks
@@ -93,8 +94,17 @@ def _option(situation: Situation, broken: Wreck, terms: Terms, proposal: Proposa
     """Write one option out, with its loss."""
     then = predicted(situation, proposal.plan, proposal.verdict, proposal.step_s)
     down = downtime(terms, proposal.way, switches=proposal.switches)
-    lost = proposal.lost or losses(terms, down, then.loss)
-    return written(situation, broken, terms, proposal, then, down=down, down_s=total(down), lost=lost)
+
+    def lost_over(when: Terms) -> tuple[Part, ...]:
+        return proposal.lost(when) if proposal.lost is not None else losses(when, down, then.loss)
+
+    over_s = terms.horizon_s if terms.until_end_s is None else terms.until_end_s
+    ahead = total(lost_over(replace(terms, horizon_s=over_s)))
+    goodput = max(1.0 - ahead / over_s, 0.0) if over_s > 0 else None
+    return written(
+        situation, broken, terms, proposal, then, down=down, down_s=total(down), lost=lost_over(terms),
+        goodput=(goodput, over_s),
+    )  # fmt: skip
 
 
 def damage(situation: Situation, broken: Wreck, degraded: Predicted | None = None) -> Damage:

@@ -40,6 +40,8 @@ class Terms:
     detect_s, stop_s, queue_s, start_s, reload_s, optical_s
         Until the failure is noticed; to end the step; in the queue with ``starttime=now``; from the start of the
         processes to the first step; to read the checkpoint; to switch circuits and train the links.
+    until_end_s
+        Until the job ends at its time limit; ``None`` where that is not known.
     rank_file
         Where the file with one host per rank will be.
     """
@@ -57,6 +59,7 @@ class Terms:
     start_s: float = START_S
     reload_s: float = RELOAD_S
     optical_s: float = OPTICAL_S
+    until_end_s: float | None = None
     rank_file: str = "opsk-ranks.txt"
 
 

@@ -132,6 +132,11 @@ class Option:
         ``CUDA_VISIBLE_DEVICES`` of nodes whose local ranks do not take GPUs 0, 1, ... in order.
     changes
         What changes of the plan, in words.
+    goodput
+        Part of today's work that is still done until the job ends [ratio]: downtime, work done again and slower steps
+        taken away; above 1 where steps are faster than today's; ``None`` where no time is left.
+    goodput_over_s
+        That time [s]: until the job's time limit, or the horizon where that is not known.
     """
 
     kind: Kind
@@ -153,6 +158,8 @@ class Option:
     changes: tuple[str, ...] = ()
     rank_file: str = ""
     gpu_order: tuple[tuple[str, str], ...] = ()
+    goodput: float | None = None
+    goodput_over_s: float = 0.0
 
     @property
     def moved(self) -> int:

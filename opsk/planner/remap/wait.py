@@ -41,7 +41,7 @@ def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal 
             step_s=step_s,
             verdict=verdict,
             why=("no GPU is gone: ranks that lost their HCA use another one of their node",),
-            lost=_until_repaired(terms, loss),
+            lost=lambda when: _until_repaired(when, loss),
         )
         return
     if verdict is not None and reason:

@@ -37,6 +37,7 @@ def written(
     down: tuple[Part, ...],
     down_s: float,
     lost: tuple[Part, ...],
+    goodput: tuple[float | None, float] = (None, 0.0),
 ) -> Option:
     """Return an option with everything that it takes."""
     names = situation.job.nodes
@@ -65,6 +66,8 @@ def written(
         changes=proposal.changes,
         rank_file=rank_file,
         gpu_order=tuple(_gpu_order(names, proposal.node, proposal.gpu)),
+        goodput=goodput[0],
+        goodput_over_s=goodput[1],
     )
 
 

@@ -1,0 +1,147 @@
+"""What is looked at to find failures? GPUs, ports and nodes as exporters and Slurm tell them at one moment.
+
+What nobody told is ``None`` or empty, and never counts as sick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidSeen:
+    """How often a GPU told of an XID, and when for the last time [s since 1970]; ``None``: its source tells no time."""
+
+    code: int
+    count: int = 1
+    last_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SxidSeen:
+    """How often an NVSwitch of a node told of an error; ``severity`` is a word of `opsk.hardware.xids.Sxid`."""
+
+    code: int
+    severity: str
+    count: int = 1
+    last_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSeen:
+    """One GPU.
+
+    Parameters
+    ----------
+    index
+        As nvidia-smi counts; ``None`` where nobody told: a GPU that was lost before anybody looked.
+    is_up
+        False when it was there and answers no more.
+    uncorrected
+        Uncorrected memory errors since the last reset or driver load; ``None`` unknown.
+    remap_pending, remap_failed
+        Rows of memory wait for a reset to be replaced, or could not be replaced.
+    recovery
+        What the driver wants done: a name of `opsk.hardware.xids.recovery_action`; empty where it does not tell.
+    links_active
+        NVLinks that are active; ``None`` where nobody told.
+    fabric_faults
+        What is wrong with the GPU's place in its NVLink fabric, in the driver's words.
+    """
+
+    node: str
+    index: int | None
+    uuid: str = ""
+    is_up: bool = True
+    xids: tuple[XidSeen, ...] = ()
+    uncorrected: int | None = None
+    remap_pending: bool = False
+    remap_failed: bool = False
+    recovery: str = ""
+    links_active: int | None = None
+    fabric_faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortSeen:
+    """One port of an HCA.
+
+    Parameters
+    ----------
+    is_up
+        Whether it can carry traffic (logical state active); ``None`` where it does not tell.
+    rate_bytes_per_s
+        Speed of the link now [bytes/s].
+    downs
+        How often the link went down since somebody cleared the counter.
+    leaf, rail, role
+        Where it is cabled to, as the rails file says; empty or ``None`` where it does not.
+    """
+
+    node: str
+    device: str
+    port: int = 1
+    is_up: bool | None = None
+    rate_bytes_per_s: float | None = None
+    downs: int | None = None
+    leaf: str = ""
+    rail: int | None = None
+    role: str = ""
+
+    @property
+    def name(self) -> str:
+        """``n3/mlx5_2``; a second port of one adapter has its number."""
+        return f"{self.node}/{self.device}" + (f".{self.port}" if self.port > 1 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """One node.
+
+    Parameters
+    ----------
+    is_read
+        Whether its exporter answered: of one that did not nothing new is known, and nothing ends.
+    is_down, is_silent
+        Slurm says that it is down, or does not answer; ``state`` and ``reason`` in Slurm's words.
+    gpus
+        GPUs that Slurm has configured there; ``None`` unknown.
+    domain
+        HB domain; empty: one of its own, with the node's name.
+    """
+
+    name: str
+    is_read: bool = True
+    is_down: bool = False
+    is_silent: bool = False
+    state: str = ""
+    reason: str = ""
+    gpus: int | None = None
+    domain: str = ""
+    sxids: tuple[SxidSeen, ...] = ()
+
+    @property
+    def hb_domain(self) -> str:
+        """Name of its HB domain."""
+        return self.domain or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeen:
+    """A running job: its nodes, and the GPUs that it holds of them where that is known (all of them where not)."""
+
+    id: int
+    nodes: tuple[str, ...]
+    gpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """Everything that was seen at one moment [s since 1970]; the order within it says nothing."""
+
+    at_s: float
+    nodes: tuple[NodeSeen, ...] = ()
+    gpus: tuple[GpuSeen, ...] = ()
+    ports: tuple[PortSeen, ...] = ()
+    jobs: tuple[JobSeen, ...] = ()

@@ -1,0 +1,71 @@
+"""What is an event: a part that fails or is about to? Plain values, for the store, the TUI and programs alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """What fails; the words that ``opsk remap --failed`` takes before the colon."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    CABLE = "cable"
+    LEAF = "leaf"
+    NODE = "node"
+    HB_DOMAIN = "hb"
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    FATAL = "fatal"
+    """The part is gone; jobs on it die or hang."""
+    DEGRADED = "degraded"
+    """It works, slower or at risk."""
+    WATCH = "watch"
+    """Worth knowing, nothing to do now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One failure as it was observed.
+
+    Parameters
+    ----------
+    key
+        Says which failure this is, the same however often it is observed and whatever tells of it (``gpu:n3/5``).
+    failed
+        What ``opsk remap --failed`` takes (``gpu:n3/5``, ``nic:n3/mlx5_2``, ``leaf:leaf07``, ``hb:rack2``).
+    part, severity
+        What and how bad.
+    first_seen_s, last_seen_s
+        Seconds since 1970.
+    count
+        How often it was observed.
+    text
+        What was observed, with its numbers; plain text, hostile parts not yet escaped.
+    action
+        What to do, in one sentence; ``source`` is where that stands (a vendor's page, ``facts``' section).
+    nodes
+        Nodes that it touches.
+    jobs
+        Slurm ids of jobs that use the part now.
+    is_over
+        True when it is healthy again.
+    """
+
+    key: str
+    failed: str
+    part: Part
+    severity: Severity
+    first_seen_s: float
+    last_seen_s: float
+    count: int = 1
+    text: str = ""
+    action: str = ""
+    source: str = ""
+    nodes: tuple[str, ...] = ()
+    jobs: tuple[int, ...] = ()
+    is_over: bool = False

@@ -1,0 +1,1 @@
+"""Where does a running job lose time against its prediction?"""

@@ -1,0 +1,278 @@
+"""Where is written down what is about to be done, and what was done? A port, and files of JSON lines for it.
+
+A line is on the disk before the command runs, and another one after it: whoever finds the first without the second asks
+Slurm whether it was carried out. A line that a crash tore is left out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.errors import InputError, UnavailableError
+from opsk.remapping.decision import Decision
+from opsk.remapping.deeds import Before, Step
+from opsk.remapping.world import World
+
+StepState = Literal["started", "done", "skipped", "failed", "undone"]
+RunState = Literal["approved", "applying", "applied", "failed", "outdated", "undoing", "undone"]
+_ID = re.compile(r"[0-9A-Za-z_+-]{1,32}-\d{8}T\d{6}-[0-9a-f]{6}")
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What is to be done, as it was decided; everything that it takes to go on without the plan.
+
+    Parameters
+    ----------
+    id
+        Name of the remap.
+    at_s
+        When it was decided [s since 1970]; ``by`` whom, on which ``host``.
+    steps
+        Commands to run, in order; ``left`` are those for someone else or for later, each with for whom.
+    before
+        The world before, as far as it takes to check and to undo.
+    world
+        What the option rests on.
+    rank_file, ranks
+        The file with one host per rank, and its text; empty where none is needed.
+    """
+
+    id: str
+    at_s: float
+    by: str
+    host: str
+    job: str
+    failed: tuple[str, ...]
+    kind: str
+    title: str
+    steps: tuple[Step, ...]
+    left: tuple[tuple[str, str], ...] = ()
+    before: Before = field(default_factory=Before)
+    world: World = field(default_factory=World)
+    rank_file: str = ""
+    ranks: str = ""
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One further line: a step's new state (``number``), or the whole remap's (``number`` is ``None``)."""
+
+    at_s: float
+    state: str
+    by: str
+    number: int | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remapping:
+    """One remap as its journal has it; ``damaged`` counts lines that could not be read."""
+
+    begun: Begun
+    lines: tuple[Line, ...] = ()
+    damaged: int = 0
+
+    @property
+    def state(self) -> str:
+        """How far it got as a whole."""
+        return next((line.state for line in reversed(self.lines) if line.number is None), "approved")
+
+    @property
+    def steps(self) -> Mapping[int, str]:
+        """The last state of each step that was begun."""
+        return {line.number: line.state for line in self.lines if line.number is not None}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be gone on with."""
+        return self.state in {"approved", "applying", "failed", "undoing"}
+
+
+class Journal(Protocol):
+    """Keeps remaps; every method may raise `opsk.errors.UnavailableError`."""
+
+    def begin(self, begun: Begun) -> None:
+        """Write down what is to be done; it is safe when this returns."""
+        ...
+
+    def add(self, remap: str, line: Line) -> None:
+        """Write down what is about to happen, or what became of it; it is safe when this returns."""
+        ...
+
+    def read(self, remap: str) -> Remapping:
+        """Return one remap.
+
+        Raises
+        ------
+        InputError
+            There is none of that name.
+        """
+        ...
+
+    def all(self) -> tuple[Remapping, ...]:
+        """Return all remaps, the last first."""
+        ...
+
+
+_BEGUN = TypeAdapter(Begun)
+_LINE = TypeAdapter(Line)
+
+
+def new_id(job: str, at_s: float) -> str:
+    """Return a name that no other remap has."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at_s))
+    return f"{re.sub(r'[^0-9A-Za-z_+-]', '', job)[:32] or 'job'}-{stamp}-{secrets.token_hex(3)}"
+
+
+def default_folder(environ: Mapping[str, str]) -> Path:
+    """Return where a user's journal is."""
+    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME") or "/").joinpath(".local", "state"))
+    return Path(state) / "opsk" / "remaps"
+
+
+class FileJournal:
+    """One file of JSON lines a remap, in a folder that only its owner can read.
+
+    Parameters
+    ----------
+    folder
+        Made when it is first written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, begun: Begun) -> None:
+        """Write down what is to be done."""
+        with self._told():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._append(begun.id, {"remap": asdict(begun)}, new=True)
+            handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def add(self, remap: str, line: Line) -> None:
+        """Write down what is about to happen, or what became of it."""
+        with self._told():
+            self._append(remap, asdict(line), new=False)
+
+    def read(self, remap: str) -> Remapping:
+        """Return one remap.
+
+        Raises
+        ------
+        InputError
+            There is none of that name, or its first line is damaged.
+        """
+        if not _ID.fullmatch(remap):
+            raise InputError(f"{remap[:60]!r} is no name of a remap", hint="opsk remap --journal lists them")
+        try:
+            text = self._path(remap).read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            raise InputError(
+                f"there is no remap {remap} in {self._folder}", hint="opsk remap --journal lists them"
+            ) from None
+        except OSError as error:
+            raise UnavailableError(f"{self._path(remap)}: {error.strerror}") from error
+        return _folded(remap, text)
+
+    def all(self) -> tuple[Remapping, ...]:
+        """Return all remaps that can be read, the last first."""
+        found = []
+        with self._told():
+            names = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder.is_dir() else []
+        for name in names:
+            if _ID.fullmatch(name):
+                try:
+                    found.append(self.read(name))
+                except InputError:
+                    continue
+        return tuple(sorted(found, key=lambda each: (-each.begun.at_s, each.begun.id)))
+
+    @contextmanager
+    def held(self, job: str) -> Iterator[None]:
+        """Let nobody else change a job with this journal meanwhile; the end of this process lets go in any case.
+
+        Raises
+        ------
+        UnavailableError
+            Another opsk is at it.
+        """
+        with self._told():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            name = re.sub(r"[^0-9A-Za-z_+-]", "", job)[:40] or "job"
+            handle = (self._folder / f".{name}.lock").open("ab")
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UnavailableError(
+                    f"another opsk is remapping job {job} now", hint="see opsk remap --journal, and wait"
+                ) from None
+            yield
+
+    def _path(self, remap: str) -> Path:
+        return self._folder / f"{remap}.jsonl"
+
+    def _append(self, remap: str, document: Mapping[str, Any], *, new: bool) -> None:
+        line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
+        handle = os.open(self._path(remap), flags, 0o600)
+        try:
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":
+                line = b"\n" + line  # a crash tore the line before
+            os.write(handle, line)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say where it is that cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"the journal in {self._folder} cannot be used: {error.strerror}", hint="name another --journal-dir"
+            ) from error
+
+
+def _folded(remap: str, text: str) -> Remapping:
+    """Return a remap from its lines; what a crash tore is left out."""
+    begun: Begun | None = None
+    lines: list[Line] = []
+    damaged = 0
+    for row in text.split("\n"):
+        if not row.strip():
+            continue
+        try:
+            document = json.loads(row)
+            if begun is None:
+                begun = _BEGUN.validate_python(document["remap"])
+            else:
+                lines.append(_LINE.validate_python(document))
+        except (ValueError, ValidationError, TypeError, KeyError, RecursionError):
+            damaged += 1
+    if begun is None:
+        raise InputError(
+            f"the journal of remap {remap} is damaged at its beginning", hint="nothing can be gone on with"
+        )
+    return Remapping(begun=begun, lines=tuple(lines), damaged=damaged)

@@ -1,0 +1,115 @@
+"""How do remaps reach the store as well? A journal that also tells the store; the store's trouble stops nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import cast, get_args
+
+from opsk.errors import OpskError
+from opsk.remapping.journal import Begun, Journal, Line, Remapping
+from opsk.store.remap_states import RemapState
+from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep, StepState
+from opsk.store.writing import Record, Writer
+
+_STATES = get_args(RemapState)
+_STEPS = get_args(StepState)
+
+
+class StoreJournal:
+    """Writes into a journal first, and then tells the store.
+
+    Parameters
+    ----------
+    journal
+        What decides.
+    writer
+        Takes the store's records.
+    cluster
+        Name of the cluster.
+    warn
+        Is told, once, that the store cannot be written.
+    """
+
+    def __init__(self, journal: Journal, writer: Writer, cluster: str, warn: Callable[[str], None]) -> None:
+        self._journal = journal
+        self._writer = writer
+        self._cluster = cluster
+        self._warn = warn
+        self._warned = False
+        self._texts: dict[str, dict[int, str]] = {}
+
+    def begin(self, begun: Begun) -> None:
+        """Write down what is to be done."""
+        self._journal.begin(begun)
+        self._texts[begun.id] = _texts(begun)
+        self._tell(proposed(begun, self._cluster))
+
+    def add(self, remap: str, line: Line) -> None:
+        """Write down what is about to happen, or what became of it."""
+        self._journal.add(remap, line)
+        if remap in self._texts:
+            self._tell(moved(remap, line, self._cluster, self._texts[remap]))
+            return
+        # Whoever began it may have been ended before the store knew: what it knows already it keeps once.
+        known = self._journal.read(remap)
+        texts = self._texts[remap] = _texts(known.begun)
+        later = [record for each in known.lines for record in moved(remap, each, self._cluster, texts)]
+        self._tell([*proposed(known.begun, self._cluster), *later])
+
+    def read(self, remap: str) -> Remapping:
+        """Return one remap."""
+        return self._journal.read(remap)
+
+    def all(self) -> tuple[Remapping, ...]:
+        """Return all remaps."""
+        return self._journal.all()
+
+    def _tell(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        try:
+            self._writer.write(records)
+        except OpskError as error:
+            if not self._warned:
+                self._warned = True
+                self._warn(f"the store does not know of this remap: {error.message}")
+
+
+def proposed(begun: Begun, cluster: str) -> tuple[Record, ...]:
+    """Return what the store is told when a remap is begun: that it was proposed and approved."""
+    at = _time(begun.at_s)
+    return (
+        RemapProposed(
+            cluster=cluster, remap=begun.id, at=at, by=begun.by, job=begun.job, failed=" ".join(begun.failed)[:255],
+            option=begun.kind, title=begun.title, world=begun.world.hash, document=asdict(begun),
+        ),
+        RemapMoved(cluster=cluster, remap=begun.id, at=at, state="approved", by=begun.by),
+    )  # fmt: skip
+
+
+def moved(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[Record, ...]:
+    """Return what the store is told of a line."""
+    at = _time(line.at_s)
+    if line.number is None:
+        if line.state not in _STATES:
+            return ()
+        state = cast("RemapState", line.state)
+        return (RemapMoved(cluster=cluster, remap=remap, at=at, state=state, by=line.by, text=line.said or None),)
+    if line.state not in _STEPS:
+        return ()
+    return (
+        RemapStep(
+            cluster=cluster, remap=remap, number=line.number, state=cast("StepState", line.state), at=at,
+            command=texts.get(line.number, ""), said=line.said or None,
+        ),
+    )  # fmt: skip
+
+
+def _texts(begun: Begun) -> dict[int, str]:
+    return {step.number: step.text for step in begun.steps}
+
+
+def _time(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, tz=UTC)

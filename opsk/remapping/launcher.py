@@ -1,0 +1,242 @@
+"""What keeps a job's step running in its batch script, and starts it again on a new map when there is one?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsk.errors import InputError, OpskError, SlurmError
+from opsk.remapping.carrying_out import Cluster
+from opsk.remapping.decision import (
+    Decision,
+    Launched,
+    decision_file,
+    launched_file,
+    read_decision,
+    write_document,
+)
+from opsk.remapping.launching import first_map, seats_of, step_start, why_not
+from opsk.remapping.running import Run, run_command
+from opsk.slurm.records import JobRecord
+
+_POLL_S = 0.5
+_MOST_STARTS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is to be run, and how.
+
+    Parameters
+    ----------
+    nodes, each
+        Nodes that are used at first, and ranks on each.
+    per_node
+        One task a node (torchrun), else one a rank.
+    wait_s
+        How long to wait for a new map after a step that failed [s].
+    grace_s
+        How long a step may take to end when a new map has come [s].
+    """
+
+    job: str
+    command: tuple[str, ...]
+    nodes: int | None
+    each: int
+    per_node: bool
+    wait_s: float
+    grace_s: float
+    options: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+class Launcher:
+    """Runs one step after the other until one ends well, or fails and no new map comes."""
+
+    def __init__(
+        self, launch: Launch, cluster: Cluster, tell: Callable[[str], None], *, run: Run = run_command
+    ) -> None:
+        self._launch = launch
+        self._cluster = cluster
+        self._tell = tell
+        self._run = run
+        self._refused: dict[str, str] = {}
+        self._starts = 0
+        job = cluster.job(launch.job)
+        if not job.is_active or not job.work_dir:
+            raise InputError(f"job {launch.job} does not run", hint="call it in the job's batch script")
+        self._folder = Path(job.work_dir)
+
+    def run(self) -> int:
+        """Return the exit status of the last step."""
+        job = self._cluster.job(self._launch.job)
+        decision = first_map(job, nodes=self._launch.nodes, each=self._launch.each)
+        earlier = self._decision()  # one that an earlier start of a requeued job has left is of no use
+        seen = earlier.id if earlier is not None else ""
+        while True:
+            status, new = self._one(decision, job, seen)
+            if new is None:
+                return status
+            decision, seen = new, new.id
+            job = self._cluster.job(self._launch.job)
+
+    def _one(self, decision: Decision, job: JobRecord, seen: str) -> tuple[int, Decision | None]:
+        """Run one step; return its status, and the map to go on with if there is one."""
+        self._starts += 1
+        name = f"opsk-launch-{self._starts}"
+        with tempfile.TemporaryDirectory(prefix="opsk-launch-") as folder:
+            hosts = Path(folder) / "hosts"
+            start = step_start(
+                decision, self._launch.command, self._launch.environ, name=name, per_node=self._launch.per_node,
+                options=self._launch.options, host_file=str(hosts),
+            )  # fmt: skip
+            hosts.write_text(start.hosts, encoding="utf-8")
+            self._tell(f"{len(decision.hosts)} ranks on {', '.join(decision.nodes)}, MASTER_ADDR={decision.nodes[0]}")
+            step = subprocess.Popen(start.words, env=dict(start.environment))
+            self._say(decision, job)
+            try:
+                new = self._watch(step, decision, job, seen)
+            except BaseException:
+                self._end(step, name)
+                raise
+            if new is not None:
+                self._end(step, name)
+            status = step.wait()
+        if new is None and status and self._starts < _MOST_STARTS:
+            new = self._wait_for(seen, status)
+        return (128 - status if status < 0 else status), new
+
+    def _watch(self, step: subprocess.Popen[bytes], decision: Decision, job: JobRecord, seen: str) -> Decision | None:
+        """Return a new map as soon as there is one; ``None`` when the step has ended before."""
+        while step.poll() is None:
+            new = self._acceptable(seen)
+            if new is not None:
+                return new
+            if self._refused:
+                self._say(decision, job)
+            time.sleep(_POLL_S)
+        return None
+
+    def _wait_for(self, seen: str, status: int) -> Decision | None:
+        """Wait for a new map after a step that failed: whoever decides may still be looking."""
+        end = time.monotonic() + self._launch.wait_s
+        self._tell(f"the step ended with status {status}; waiting {self._launch.wait_s:.0f} s for a new map")
+        while time.monotonic() < end:
+            new = self._acceptable(seen)
+            if new is not None:
+                return new
+            time.sleep(_POLL_S)
+        return None
+
+    def _acceptable(self, seen: str) -> Decision | None:
+        """Return a new map that can be started; why one cannot is told once."""
+        new = self._decision()
+        if new is None or new.id == seen or new.id in self._refused:
+            return None
+        try:
+            why = why_not(new, self._cluster.job(self._launch.job), per_node=self._launch.per_node)
+        except SlurmError:
+            return None  # asked again at the next look
+        if why:
+            self._refused[new.id] = why
+            self._tell(f"the map of {new.id} is refused: {why}")
+            return None
+        return new
+
+    def _decision(self) -> Decision | None:
+        try:
+            return read_decision(decision_file(self._folder, self._launch.job), owner=os.geteuid())
+        except InputError as error:
+            self._tell(error.message)
+            return None
+
+    def _say(self, decision: Decision, job: JobRecord) -> None:
+        """Say what runs now; a job must go on where that cannot be written."""
+        document = Launched(
+            job=self._launch.job, host=socket.gethostname(), pid=os.getpid(), decision=decision.id,
+            starts=self._starts, ranks=seats_of(decision, job), refused=dict(self._refused),
+        )  # fmt: skip
+        try:
+            write_document(launched_file(self._folder, self._launch.job), document)
+        except OpskError as error:
+            self._tell(error.message)
+
+    def _end(self, step: subprocess.Popen[bytes], name: str) -> None:
+        """End a step: politely, then by Slurm, then for good."""
+        for attempt in ("ask", "cancel", "kill"):
+            if step.poll() is not None:
+                return
+            if attempt == "ask":
+                step.send_signal(signal.SIGTERM)
+            elif attempt == "cancel":
+                self._cancel(name)
+            else:
+                step.kill()
+            try:
+                step.wait(self._launch.grace_s)
+            except subprocess.TimeoutExpired:
+                continue
+        step.wait()
+
+    def _cancel(self, name: str) -> None:
+        words = ("squeue", "--steps", "-h", f"--jobs={self._launch.job}", "-o", "%i %j")
+        status, said = self._run(words)
+        for line in said.splitlines() if status == 0 else ():
+            number, _, called = line.strip().partition(" ")
+            if called == name:
+                self._run(("scancel", number))
+
+
+def usual_tasks(environ: Mapping[str, str], job: JobRecord) -> int:
+    """Return how many ranks a node gets: one a GPU, where nobody says otherwise.
+
+    Raises
+    ------
+    InputError
+        Nobody can tell.
+    """
+    if job.gpus_per_node:
+        return job.gpus_per_node
+    said = environ.get("SLURM_GPUS_ON_NODE") or environ.get("SLURM_NTASKS_PER_NODE") or ""
+    if not said.isdecimal() or not int(said):
+        raise InputError("how many ranks a node gets is not known", hint="say it with --tasks-per-node")
+    return int(said)
+
+
+def own_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return options for srun as single words.
+
+    Raises
+    ------
+    InputError
+        One would seat the tasks itself.
+    """
+    wrong = [word for word in words if word.split("=")[0] in _OURS or not word.startswith("-")]
+    if wrong:
+        raise InputError(f"--srun {wrong[0][:60]!r}: where tasks run is said by the map", hint="leave it out")
+    return tuple(words)
+
+
+_OURS = frozenset(
+    {
+        "-m",
+        "--distribution",
+        "-n",
+        "--ntasks",
+        "-N",
+        "--nodes",
+        "-w",
+        "--nodelist",
+        "-J",
+        "--job-name",
+        "-x",
+        "--exclude",
+    }
+)

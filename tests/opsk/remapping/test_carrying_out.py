@@ -1,0 +1,383 @@
+"""Carried out, broken off at every point, gone on with, refused, and taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opsk.errors import InputError, SlurmError, UnavailableError
+from opsk.planner.remap.remap import remap
+from opsk.planner.remap.terms import Terms
+from opsk.planner.remap.values import Kind, Option, Way
+from opsk.remapping import running
+from opsk.remapping.beginning import Launcher, begin, chosen_option
+from opsk.remapping.carrying_out import Applied, Hands, carry_out, look
+from opsk.remapping.decision import Launched, decision_file, launched_file, read_decision, write_document
+from opsk.remapping.deeds import Look
+from opsk.remapping.journal import Begun, FileJournal, Line
+from opsk.remapping.running import caller_rights
+from opsk.remapping.undoing import undo
+from opsk.slurm.records import JobRecord
+from opsk.slurm.remap_commands import SlurmSite, Who
+from opsk.workload.plan import Plan
+from tests.fakes.remap_jobs import dead_gpu, names, situation_of
+from tests.fakes.slurm_world import SlurmWorld
+
+ALL = tuple(Who)
+POINTS = 24
+"""More than there are moments at which a process can be killed in four steps."""
+
+
+def option_of(kind: Kind = Kind.SPARE_NODE, way: Way = Way.REQUEUE) -> Option:
+    """GPU 1 of n2 is dead; n5 is free, and the ranks of n2 go there."""
+    situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
+    found = remap(situation, dead_gpu("n2", 1), Terms(job="7", site=SlurmSite(release=(24, 11))))
+    return next(option for option in found.options if option.kind is kind and option.way is way)
+
+
+def hands_of(tmp_path: Path, world: SlurmWorld, *, slept: Callable[[float], None] = lambda s: None) -> Hands:
+    return Hands(
+        journal=FileJournal(tmp_path / "journal"), cluster=world, run=world, clock=lambda: 1e9, sleep=slept, by="ann"
+    )
+
+
+def begun_of(tmp_path: Path, hands: Hands, *, option: Option | None = None, rights: tuple[Who, ...] = ALL) -> Begun:
+    terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
+    now = look(hands, "7") or Look(job=None)
+    found = begin(option or option_of(), terms, failed=("gpu:n2/1",), look=now, rights=rights, at_s=1e9)
+    hands.journal.begin(found)
+    return found
+
+
+def applied(tmp_path: Path, world: SlurmWorld, **more: object) -> Applied:
+    hands = hands_of(tmp_path, world)
+    begun = begun_of(tmp_path, hands, **more)  # type: ignore[arg-type]
+    return carry_out(hands.journal.read(begun.id), hands, rights=ALL)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SlurmWorld:
+    return SlurmWorld(tmp_path / "world.json")
+
+
+def verbs(world: SlurmWorld) -> list[str]:
+    return [argv[1] if argv[1] != "update" else argv[-1].partition("=")[0] for argv in world.ran]
+
+
+def test_an_administrator_runs_all_and_the_job_is_where_the_plan_put_it(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world)
+    assert (found.refused, found.left, found.is_outdated) == (None, (), False)
+    assert verbs(world) == ["reason", "requeue", "reqnodelist", "starttime"]
+    assert world.ran[0] == ["scontrol", "update", "nodename=n2", "state=drain", "reason=opsk: gpu:n2/1 failed"]
+    assert world.job("7").nodes == ("n0", "n1", "n3", "n5")
+    assert (tmp_path / "ranks").read_text().split() == ["n0"] * 4 + ["n1"] * 4 + ["n5"] * 4 + ["n3"] * 4
+
+
+def test_an_owner_runs_what_he_may_and_hands_the_drain_over(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world, rights=(Who.USER,))
+    assert verbs(world) == ["requeue", "reqnodelist", "starttime"]
+    assert [who for _, who in found.left] == ["by an administrator"]
+
+
+def test_the_first_refusal_ends_it_and_is_told(tmp_path: Path) -> None:
+    world = SlurmWorld(tmp_path / "world.json", refuse="excnodelist")
+    found = applied(tmp_path, world)
+    assert verbs(world) == ["reason", "requeue"]
+    assert found.refused is not None
+    assert "excnodelist=n2" in found.refused
+    assert found.said == "slurm_update error: Access denied"
+    assert found.left[0] == ("scontrol update jobid=7 starttime=now", "not run any more")
+
+
+def test_what_failed_can_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "world.json"
+    broken = applied(tmp_path, SlurmWorld(path, refuse="excnodelist"))
+    world = SlurmWorld(path)
+    hands = hands_of(tmp_path, world)
+    done = carry_out(hands.journal.read(broken.journal or ""), hands)
+    assert done.refused is None
+    assert verbs(world) == ["reason", "requeue", "reqnodelist", "starttime"]
+    assert hands.journal.read(broken.journal or "").state == "applied"
+    with pytest.raises(InputError, match="nothing is left"):
+        carry_out(hands.journal.read(broken.journal or ""), hands)
+
+
+def test_a_rank_file_that_cannot_be_written_stops_before_anything_runs(tmp_path: Path, world: SlurmWorld) -> None:
+    (tmp_path / "ranks").mkdir()
+    with pytest.raises(InputError, match="nothing was run"):
+        applied(tmp_path, world)
+    assert not world.ran
+
+
+@pytest.mark.parametrize("starts_by_itself", [False, True])
+@pytest.mark.parametrize("point", range(POINTS))
+def test_killed_at_any_point_it_is_gone_on_with_and_nothing_is_done_twice(
+    tmp_path: Path, point: int, starts_by_itself: bool
+) -> None:
+    """A real SIGKILL before and after each command, and before and after each line of the journal."""
+    path = tmp_path / "world.json"
+    world = SlurmWorld(path)
+    begun = begun_of(tmp_path, hands_of(tmp_path, world))
+    child = os.fork()
+    if child == 0:
+        _die_at(point, tmp_path, path, begun.id, starts_by_itself=starts_by_itself)
+    _, status = os.waitpid(child, 0)
+    was_killed = os.WIFSIGNALED(status)
+    hands = hands_of(tmp_path, SlurmWorld(path, starts_by_itself=starts_by_itself))
+    left = hands.journal.read(begun.id)
+    if was_killed and left.is_open:
+        carry_out(left, hands)
+    assert verbs(world).count("requeue") == 1
+    assert verbs(world).count("reason") == 1
+    if not starts_by_itself:
+        assert hands.journal.read(begun.id).state == "applied"
+        assert world.job("7").nodes == ("n0", "n1", "n3", "n5")
+        assert world.job("7").restarts == 1
+
+
+def _die_at(point: int, tmp_path: Path, path: Path, name: str, *, starts_by_itself: bool) -> None:
+    """In the child: carry the remap out, and die at the so-manieth moment."""
+    left = [point]
+
+    def moment(where: str = "") -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Mortal(FileJournal):
+        def add(self, remap: str, line: Line) -> None:
+            moment()
+            super().add(remap, line)
+            moment()
+
+    try:
+        world = SlurmWorld(path, at=moment, starts_by_itself=starts_by_itself)
+        journal = Mortal(tmp_path / "journal")
+        hands = Hands(journal=journal, cluster=world, run=world, clock=lambda: 1e9, sleep=lambda s: None, by="ann")
+        carry_out(journal.read(name), hands)
+    finally:
+        os._exit(0)
+
+
+def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> None:
+    """opsk was killed after the requeue, and 120 s later Slurm started the job where it wanted."""
+    path = tmp_path / "world.json"
+    world = SlurmWorld(path)
+    hands = hands_of(tmp_path, world)
+    begun = begun_of(tmp_path, hands)
+    hands.journal.add(begun.id, Line(at_s=1e9, state="started", by="ann", number=1))
+    world.change(lambda now: now["job"].update(restarts=1, nodes=["n0", "n1", "n2", "n4"]))
+    found = carry_out(hands.journal.read(begun.id), hands)
+    assert found.refused is not None
+    assert "was started again meanwhile, on n0, n1, n2, n4" in (found.said or "")
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda now: now["job"].update(state="PENDING", nodes=[]), "the job's state was RUNNING, is PENDING"),
+        (lambda now: now["job"].update(restarts=1), "restarts was 0, is 1"),
+        (lambda now: now["nodes"]["n5"].update(state="ALLOCATED"), "n5 was IDLE, is ALLOCATED"),
+        (lambda now: now["nodes"]["n0"].update(flags=["DRAIN"]), "n0 was usable, is IDLE+DRAIN"),
+        (lambda now: now["job"].update(state="FORGOTTEN"), "does not know the job"),
+    ],
+)
+def test_a_world_that_has_changed_is_refused_and_told(
+    tmp_path: Path, world: SlurmWorld, edit: Callable[[dict[str, object]], object], told: str
+) -> None:
+    hands = hands_of(tmp_path, world)
+    begun = begun_of(tmp_path, hands)
+    world.change(edit)
+    found = carry_out(hands.journal.read(begun.id), hands)
+    assert found.is_outdated
+    assert told in (found.said or "")
+    assert not world.ran
+    assert hands.journal.read(begun.id).state == "outdated"
+
+
+def test_that_somebody_drained_the_failed_node_changes_nothing(tmp_path: Path, world: SlurmWorld) -> None:
+    hands = hands_of(tmp_path, world)
+    begun = begun_of(tmp_path, hands)
+    world.change(lambda now: now["nodes"]["n2"].update(flags=["DRAIN"], reason="by hand"))
+    found = carry_out(hands.journal.read(begun.id), hands)
+    assert found.refused is None
+    assert verbs(world) == ["requeue", "reqnodelist", "starttime"]
+
+
+def test_a_slurm_that_does_not_answer_stops_it(tmp_path: Path, world: SlurmWorld) -> None:
+    hands = hands_of(tmp_path, world)
+    begun = begun_of(tmp_path, hands)
+    world.is_silent = True
+    with pytest.raises(SlurmError):
+        carry_out(hands.journal.read(begun.id), hands)
+    assert not world.ran
+
+
+def test_the_start_waits_until_all_nodes_have_ended_the_job(tmp_path: Path, world: SlurmWorld) -> None:
+    """Five looks in a row must find it pending: a node may say later than its job that it still ends it."""
+    slept: list[float] = []
+    states = ["COMPLETING", "PENDING"]  # then the world says COMPLETING once more
+
+    def run(argv: object) -> tuple[int, str]:
+        words = list(argv)  # type: ignore[call-overload]
+        return (0, states.pop(0)) if words[0] == "squeue" and states else world(words)
+
+    hands = Hands(
+        journal=FileJournal(tmp_path / "journal"), cluster=world, run=run, clock=lambda: 1e9, sleep=slept.append, by="a"
+    )
+    begun = begun_of(tmp_path, hands)
+    assert carry_out(hands.journal.read(begun.id), hands).refused is None
+    assert len(slept) == 3 + 4
+
+
+def test_undo_gives_nodes_back_and_says_what_stays(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world)
+    hands = hands_of(tmp_path, world)
+    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    assert undone.done == ("scontrol update nodename=n2 state=resume",)
+    assert ["the job was started again" in why for _, why in undone.left] == [True, False, False]
+    assert not [node for node in world.nodes() if node.state_flags]
+    assert hands.journal.read(found.journal or "").state == "undone"
+    with pytest.raises(InputError, match="nothing to undo"):
+        undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+
+
+def test_undo_of_half_a_remap_restores_the_nodes_that_the_job_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "world.json"
+    world = SlurmWorld(path, refuse="starttime")
+    world.change(lambda now: now["job"].update(req=["n0", "n1", "n2", "n3"]))
+    found = applied(tmp_path, world)
+    assert world.job("7").excluded_nodes == ("n2",)
+    hands = hands_of(tmp_path, world)
+    undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    assert world.job("7").required_nodes == ("n0", "n1", "n2", "n3")
+    assert world.job("7").excluded_nodes == ()
+
+
+def test_undo_leaves_what_others_drained(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world)
+    world.change(lambda now: now["nodes"]["n2"].update(reason="GPU is being replaced"))
+    hands = hands_of(tmp_path, world)
+    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    assert not undone.done
+    assert any("drained by someone else" in why for _, why in undone.left)
+
+
+def test_undo_of_waiting_lets_the_job_go(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world, option=option_of(Kind.WAIT, Way.HOLD))
+    assert world.job("7").reason == "JobHeldUser"
+    hands = hands_of(tmp_path, world)
+    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    assert undone.done == ("scontrol release 7", "scontrol update nodename=n2 state=resume")
+
+
+def test_an_owner_cannot_resume_nodes(tmp_path: Path, world: SlurmWorld) -> None:
+    found = applied(tmp_path, world)
+    hands = hands_of(tmp_path, world)
+    undone = undo(hands.journal.read(found.journal or ""), hands, rights=(Who.USER,))
+    assert ("scontrol update nodename=n2 state=resume", "by an administrator") in undone.left
+
+
+def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "journal")
+    with (
+        journal.held("7"),
+        pytest.raises(UnavailableError, match="another opsk"),
+        FileJournal(tmp_path / "journal").held("7"),
+    ):
+        pass
+    with journal.held("7"), journal.held("8"):
+        pass
+
+
+def test_an_option_is_chosen_by_kind_or_number() -> None:
+    situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
+    answer = remap(situation, dead_gpu("n2", 1), Terms(job="7"))
+    assert chosen_option(answer, "1") is answer.options[0]
+    assert chosen_option(answer, "wait").kind is Kind.WAIT
+    with pytest.raises(InputError, match="no option"):
+        chosen_option(answer, "99")
+
+
+JOB = JobRecord(id=7, label="7", user="ann", name="train", state="RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("level", "rights"),
+    [("Administrator\n", ALL), ("Operator\n", (Who.USER, Who.OPERATOR)), ("None\n", ()), ("", ())],
+)
+def test_rights_are_those_that_slurm_tells(
+    monkeypatch: pytest.MonkeyPatch, level: str, rights: tuple[Who, ...]
+) -> None:
+    monkeypatch.setattr(running.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(running, "caller_name", lambda: "bob")
+    assert caller_rights(JOB, lambda _: (0, level)) == rights
+    monkeypatch.setattr(running, "caller_name", lambda: "ann")
+    assert Who.USER in caller_rights(JOB, lambda _: (0, level))
+
+
+def launched_begun(tmp_path: Path, hands: Hands, kind: Kind) -> Begun:
+    """A job on n0 to n3 that holds n4 to spare, with a launcher of the caller's own."""
+    situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), spares=["n4"])
+    terms = Terms(job="7", site=SlurmSite(release=(24, 11)), rank_file=str(tmp_path / "ranks"))
+    found = remap(situation, dead_gpu("n2", 1), terms)
+    option = next(option for option in found.options if option.kind is kind)
+    said = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=())
+    launcher = Launcher(owner=os.geteuid(), files=files_of(tmp_path), said=said)
+    now = look(hands, "7") or Look(job=None)
+    begun = begin(option, terms, failed=("gpu:n2/1",), look=now, rights=ALL, at_s=1e9, launcher=launcher)
+    hands.journal.begin(begun)
+    return begun
+
+
+def files_of(tmp_path: Path) -> dict[str, Path]:
+    return {"decision": decision_file(tmp_path, "7"), "launched": launched_file(tmp_path, "7")}
+
+
+def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Hands:
+    """A launcher that takes the map at its next look, or refuses it."""
+    plain = hands_of(tmp_path, world)
+
+    def launcher_looks(_: float) -> None:
+        new = read_decision(files_of(tmp_path)["decision"], owner=os.geteuid())
+        assert new is not None
+        said = Launched(
+            job="7", host="n0", pid=1, decision="" if refuses else new.id, starts=2, ranks=(),
+            refused={new.id: refuses} if refuses else {},
+        )  # fmt: skip
+        write_document(files_of(tmp_path)["launched"], said)
+
+    return replace(plain, sleep=launcher_looks, owner=os.geteuid(), launch_files=files_of(tmp_path))
+
+
+def test_a_launcher_gets_the_map_and_nothing_leaves_the_queue(tmp_path: Path, world: SlurmWorld) -> None:
+    hands = with_launcher(tmp_path, world)
+    begun = launched_begun(tmp_path, hands, Kind.SPARE_NODE)
+    done = carry_out(hands.journal.read(begun.id), hands)
+    assert (done.refused, done.left) == (None, ())
+    assert verbs(world) == ["reason"]
+    new = read_decision(files_of(tmp_path)["decision"], owner=os.geteuid())
+    assert new is not None
+    assert new.nodes == ("n0", "n1", "n4", "n3")
+    assert any(
+        "Launcher" in why or "launcher" in why for _, why in undo(hands.journal.read(begun.id), hands, rights=ALL).left
+    )
+
+
+def test_what_a_launcher_refuses_is_told(tmp_path: Path, world: SlurmWorld) -> None:
+    hands = with_launcher(tmp_path, world, refuses="torchrun numbers ranks node by node")
+    begun = launched_begun(tmp_path, hands, Kind.SPARE_NODE)
+    assert "torchrun numbers" in (carry_out(hands.journal.read(begun.id), hands).said or "")
+
+
+def test_another_plan_is_no_launchers_business(tmp_path: Path, world: SlurmWorld) -> None:
+    """Its command would have to change too."""
+    hands = with_launcher(tmp_path, world)
+    begun = launched_begun(tmp_path, hands, Kind.SHRINK_DP)
+    assert begun.decision is None
+    assert [who for _, who in begun.left] == ["in the job"]

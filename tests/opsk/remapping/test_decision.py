@@ -1,0 +1,86 @@
+"""What a launcher and opsk say to each other, through files that only the job's owner may have written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from opsk.errors import InputError
+from opsk.remapping.decision import (
+    Decision,
+    Launched,
+    Seat,
+    decision_file,
+    launched_file,
+    read_decision,
+    read_launched,
+    write_document,
+)
+
+ME = os.geteuid()
+DECISION = Decision(id="7-x", job="7", hosts=("n1", "n1", "n0"), gpu_order=(("n1", "0,2"),))
+SAID = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=(Seat(rank=0, node="n1", gpu=2),))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_document(decision_file(tmp_path, "7"), DECISION)
+    write_document(launched_file(tmp_path, "7"), SAID)
+    assert read_decision(decision_file(tmp_path, "7"), owner=ME) == DECISION
+    assert read_launched(launched_file(tmp_path, "7"), owner=ME) == SAID
+    assert DECISION.nodes == ("n1", "n0")
+    assert {path.name for path in tmp_path.iterdir()} == {"opsk-decision-7.json", "opsk-launch-7.json"}
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    assert read_decision(tmp_path / "nowhere", owner=ME) is None
+    assert read_launched(tmp_path / "nowhere", owner=ME) is None
+
+
+def test_what_is_somebody_elses_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "decision"
+    write_document(path, DECISION)
+    with pytest.raises(InputError, match="no file of the job's owner"):
+        read_decision(path, owner=ME + 1)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(InputError):
+        read_decision(link, owner=ME)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError):
+        read_decision(tmp_path / "pipe", owner=ME)
+    assert read_launched(link, owner=ME) is None
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    path = tmp_path / "decision"
+    path.symlink_to(target)
+    write_document(path, DECISION)
+    assert target.read_text() == "mine"
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "", "[]", "{}", "[" * 9999, json.dumps({"id": "x", "job": "7", "hosts": []}),
+        json.dumps({"id": "x", "job": "7", "hosts": ["n0;reboot"]}),
+        json.dumps({"id": "x", "job": "7", "hosts": ["-x"]}),
+        json.dumps({"id": "x", "job": "7", "hosts": ["n0"], "gpu_order": [["n0", "$(id)"]]}),
+    ],
+)  # fmt: skip
+def test_what_is_no_decision_is_refused(tmp_path: Path, document: str) -> None:
+    path = tmp_path / "decision"
+    path.write_text(document)
+    with pytest.raises(InputError):
+        read_decision(path, owner=ME)
+
+
+@pytest.mark.parametrize("job", ["", "..", "7/../../x", "7;x", "7_"])
+def test_what_is_no_job_has_no_file(tmp_path: Path, job: str) -> None:
+    with pytest.raises(InputError, match="no job id"):
+        decision_file(tmp_path, job)
