@@ -11,6 +11,7 @@ from opsk.planner.best_plan.limits import ANYTHING, Limits, SequenceParallel
 from opsk.planner.frameworks import deepspeed, fsdp, megatron, torchtitan
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Recompute, Schedule, Sharding, States
+from opsk.workload.trainer_defaults import ON_DEEPSPEED
 from opsk.workload.workload import Workload
 
 _WHOLE_LAYERS = frozenset({Recompute.NONE, Recompute.FULL})
@@ -23,8 +24,7 @@ _ONE_CHUNK = replace(
 )
 _AXES_ALONE = replace(_ONE_CHUNK, recomputes=frozenset({Recompute.NONE}), sequence_parallel=SequenceParallel.NEVER)
 _DEEPSPEED_STAGES = frozenset(Sharding)
-_ON_DEEPSPEED = frozenset({"hf-trainer+deepspeed", "deepspeed", "openrlhf"})
-_HF = _ON_DEEPSPEED | {"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "lightning"}
+_HF = ON_DEEPSPEED | {"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "lightning"}
 _FSDP = frozenset({"pytorch-fsdp", "fms-fsdp", "llama-cookbook", "composer", "torchtune", "litgpt", "olmo", "open_lm"})
 _REPLICAS = frozenset({"pytorch-ddp", "open-clip"})
 """What holds a whole replica on every rank: to shard it is another program."""
@@ -143,7 +143,7 @@ def _of_hf(workload: Workload, asked: Plan) -> frozenset[Sharding]:
 def is_deepspeed(workload: Workload) -> bool:
     """Tell whether DeepSpeed's engine runs a job of HuggingFace's Trainer."""
     stated = " ".join(entry.text.lower() for entry in workload.evidence if entry.field == "plan.sharding")
-    if dict(workload.options).get("deepspeed") == "true" or workload.framework in _ON_DEEPSPEED:
+    if dict(workload.options).get("deepspeed") == "true" or workload.framework in ON_DEEPSPEED:
         return True
     return "deepspeed" in f"{workload.launcher}" or any(word in stated for word in ("zero", "stage", "deepspeed"))
 

@@ -63,8 +63,9 @@ class Advice:
     """The answer to one submission.
 
     ``prediction`` has one row, the asked plan; it is ``None`` when the verdict is ``unknown``, and then ``why_unknown``
-    says in words what stood in the way. ``is_searched`` tells whether other plans were looked at; ``is_gpu_known``
-    whether the GPU that the job asks for is in the catalogue.
+    says in words what stood in the way. ``is_searched`` tells whether other plans were looked at, ``is_short`` that
+    they or the placement were left out because many wait; ``is_gpu_known`` whether the GPU that the job asks for is in
+    the catalogue.
     """
 
     verdict: Verdict
@@ -81,4 +82,5 @@ class Advice:
     problems: tuple[Problem, ...] = ()
     why_unknown: tuple[str, ...] = ()
     is_searched: bool = False
+    is_short: bool = False
     is_gpu_known: bool = True

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from opsk.cli.efficiency_choice import unmeasured
 from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.predict import predict
+from opsk.costmodel.predict import predict_one
 from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.table import PredictionTable
 from opsk.costmodel.verdict import verdict_of
 from opsk.costmodel.widening import with_assumed
 from opsk.errors import InputError, OpskError
@@ -19,23 +20,26 @@ from opsk.planner.routes import Routes
 from opsk.planner.step_model import as_cabled, step_model
 from opsk.topology.fabric import Fabric
 from opsk.topology.rails import Rails
-from opsk.units import as_gib, format_duration
 from opsk.workload.advice_record import Verdict
 from opsk.workload.completion import Assumption, Completion, complete
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
-from opsk.workload.workload import Workload
+from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice import Advice, PlacementAdvice
 from opsk_jobcheck.guesses import guesses
+from opsk_jobcheck.host_memory import STATE_INPUTS, host_shortage, why_partly
 from opsk_jobcheck.kept import Kept, recipe_of
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.live.wanted import ANY_NODES, NodesWanted
 from opsk_jobcheck.placing import advise_live_placement, advise_placement
 from opsk_jobcheck.readers.trainable import why_unknown
-from opsk_jobcheck.repairs import as_launched, stopped_waste
+from opsk_jobcheck.repairs import as_launched, in_whole_batches, mended_waste, stops
 from opsk_jobcheck.searching import searched
 from opsk_jobcheck.suggestions import Question
 from opsk_jobcheck.waste import Waste
+
+NOT_LOOKED = PlacementAdvice()
+"""Where nobody looked for a placement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +62,14 @@ class Adviser:
         What kernels, links and software reach.
     search
         False to leave out ways out, faster plans and the placement, for an answer that cannot wait.
+    is_hurried
+        True while many wait: what is not kept is not searched or placed either, and the advice says that it is short.
     fabric, wires
         The same fabric, and its links in numbers, for what runs on them.
     live
         What Slurm last said of jobs and nodes; ``None`` where it was not asked.
     default_partition
-        Where jobs go that name none; where it is not known, nodes of all partitions count.
+        Where jobs go that name none; left out, what Slurm says; where that is not known, nodes of all count.
     kept
         What was searched and placed before, for a service that answers for long; it belongs to this cluster, fabric
         and efficiency. ``None`` works everything out anew.
@@ -76,6 +82,7 @@ class Adviser:
     fabric_from: str = ""
     efficiency: Efficiency = DEFAULT
     search: bool = field(default=True)
+    is_hurried: bool = False
     fabric: Fabric | None = None
     wires: Wires | None = None
     live: LiveState | None = None
@@ -91,14 +98,15 @@ class Adviser:
             What the job asks of its nodes.
         """
         workload = as_launched(workload)
-        completion = complete(workload)
+        counted, rounded = in_whole_batches(workload)
+        completion = complete(counted)
         bare = Advice(
             verdict=Verdict.UNKNOWN,
             workload=workload,
             completion=completion,
             cluster=self.cluster,
             cluster_from=self.cluster_from,
-            assumed=completion.assumed,
+            assumed=(*completion.assumed, *rounded),
             problems=tuple(dict.fromkeys((*workload.problems, *completion.problems))),
         )
         reasons = self._obstacles(workload, completion)
@@ -122,8 +130,9 @@ class Adviser:
         for name in sorted(completion.missing, key=lambda name: name.startswith("plan.")):
             missing.setdefault(why.get(name, "not stated"), []).append(name.partition(".")[2])
         reasons = [f"{', '.join(names)}: {reason}" for reason, names in missing.items()]
-        if part := why_unknown(workload.options):
-            reasons.insert(0, part)
+        for part in (why_unknown(workload.options), why_partly(workload.options)):
+            if part:
+                reasons.insert(0, part)
         if self.cluster is None:
             reasons.append("no cluster is named: give --cluster, or set cluster in /etc/opsk/opsk.toml")
         reasons += [problem.what for problem in completion.problems if completion.plan is None]
@@ -156,6 +165,7 @@ class Adviser:
                 assumed=(*bare.assumed, *unmeasured(self.efficiency, plan.software, cluster)),
                 verdict=verdict,
                 prediction=prediction,
+                problems=(*bare.problems, *_host_shortage(question, bare.assumed, wanted)),
                 placement=self._placed(bare.workload, model, plan, cluster, wanted),
             ),
             question,
@@ -166,9 +176,9 @@ class Adviser:
     ) -> PredictionTable:
         """Return what is predicted for one plan, of this adviser's efficiency but for the spread."""
         if self.kept is None:
-            return predict(model, PlanTable.of([plan]), cluster, efficiency)
+            return predict_one(model, plan, cluster, efficiency)
         key = (model, plan, cluster.node.gpu.name, efficiency.spread)
-        return self.kept.predicted.get(key, lambda: predict(model, PlanTable.of([plan]), cluster, efficiency))
+        return self.kept.predicted.get(key, lambda: predict_one(model, plan, cluster, efficiency))
 
     def _compared(self, bare: Advice, question: Question) -> Advice:
         """Return the advice with what other plans would do: changes that help, the best plan, and what is wasted."""
@@ -178,27 +188,30 @@ class Adviser:
             if self.kept is None:
                 found = searched(question)
             else:
-                key = (recipe_of(question.workload), question.model, question.plan, question.cluster.node.gpu.name)
-                found = self.kept.searched.get((*key, question.efficiency.spread), lambda: searched(question))
+                recipe = (recipe_of(question.workload), question.model, question.plan)
+                key = (*recipe, question.cluster.node.gpu.name, question.efficiency.spread)
+                if self.is_hurried and key not in self.kept.searched:
+                    return replace(bare, is_short=True)
+                found = self.kept.searched.get(key, lambda: searched(question))
         except OpskError:  # what was predicted stands without what else there may be
             return bare
-        return replace(bare, is_searched=True, suggestions=found.suggestions, best=found.best, waste=found.waste)
+        is_short = self.is_hurried and bare.placement is NOT_LOOKED
+        return replace(
+            bare, is_searched=True, is_short=is_short, suggestions=found.suggestions, best=found.best, waste=found.waste
+        )
 
     def _stopped(self, workload: Workload) -> tuple[Waste, ...]:
         """Return what keeps a job from starting, with what is predicted once it is put right."""
-        found = []
-        for waste, mended in stopped_waste(workload):
-            advice = replace(self, search=False, rails=None).advise(mended) if mended else None
-            told = f"{waste.advice}{_outcome(advice)}" if advice and advice.prediction else waste.advice
-            found.append(replace(waste, advice=told))
-        return tuple(found)
+        searching = replace(self, rails=None)
+        quick = replace(searching, search=False)
+        return tuple(mended_waste(stop, quick.advise, searching.advise) for stop in stops(workload))
 
     def _placed(
         self, workload: Workload, model: ModelShape, plan: Plan, cluster: ClusterSpec, wanted: NodesWanted
     ) -> PlacementAdvice:
         """Return where the ranks would go, or why that cannot be said."""
         if not self.search:
-            return PlacementAdvice()
+            return NOT_LOOKED
         if self.rails is None:
             return PlacementAdvice(why_not="no dump of the fabric: set fabric in opsk.toml or give --fabric")
         gpus_per_node = workload.plan.gpus_per_node or cluster.node.gpus
@@ -208,6 +221,8 @@ class Adviser:
             live = self.live
             now = (live.generation, live.is_fresh, live.wire is None) if live is not None else None
             key = (model, plan, cluster.node.gpu.name, gpus_per_node, workload.gpu, self._in_partition(wanted), now)
+            if self.is_hurried and key not in self.kept.placed:
+                return NOT_LOOKED
             placed = self.kept.placed.get(
                 key, lambda: self._placed_anew(workload, model, plan, cluster, wanted, gpus_per_node)
             )
@@ -254,20 +269,23 @@ class Adviser:
         return replace(placed, fabric_from=self.fabric_from)
 
     def _in_partition(self, wanted: NodesWanted) -> NodesWanted:
-        """Return the same, in Slurm's default partition where none is named and the site says which that is."""
-        if wanted.partitions or not self.default_partition:
-            return wanted
-        return replace(wanted, partitions=(self.default_partition,))
+        """Return the same, in the default partition where none is named and the site, or else Slurm, says which."""
+        default = self.default_partition or (self.live.default_partition if self.live is not None else None)
+        return wanted if wanted.partitions or not default else replace(wanted, partitions=(default,))
 
 
-def _outcome(advice: Advice) -> str:
-    """Say what is predicted for a job that was put right."""
-    if advice.prediction is None:
-        return ""
-    needed = as_gib(float(advice.prediction.memory.total_bytes.expected[0]))
-    step = format_duration(float(advice.prediction.time.step_s.expected[0]))
-    fit = {Verdict.FITS: "fits", Verdict.TIGHT: "may run out of memory"}.get(advice.verdict, "will run out of memory")
-    return f": {needed:.1f} GiB per GPU, {fit}; {step} a step"
+def _host_shortage(question: Question, assumed: Iterable[Assumption], wanted: NodesWanted) -> Iterator[Problem]:
+    """Yield a problem where host memory surely does not hold what is moved there."""
+    return host_shortage(
+        wanted.memory,
+        question.workload,
+        question.model,
+        question.plan,
+        question.cluster,
+        question.prediction,
+        cpus_per_node=wanted.cpus_per_node,
+        is_guessed=not STATE_INPUTS.isdisjoint(guesses(question.workload, assumed)),
+    )
 
 
 def _with_asked_gpu(cluster: ClusterSpec, asked: str | None) -> tuple[ClusterSpec, tuple[Assumption, ...]]:

@@ -11,13 +11,26 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
+from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
+from opsk_jobcheck.audit_notes import policy_notes, size_notes, verdict_notes
+from opsk_jobcheck.beside import Beside, Nothing
 from opsk_jobcheck.listening import Peer
 from opsk_jobcheck.policy import Decision, decide, enforced_lines
-from opsk_jobcheck.protocol import MAX_FILES, AdviseQuestion, Answer, SubmitQuestion
+from opsk_jobcheck.protocol import (
+    MAX_FILES,
+    AdviseQuestion,
+    Answer,
+    ClusterQuestion,
+    Question,
+    RecordQuestion,
+    ShownQuestion,
+    SubmitQuestion,
+)
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import advise_request, command_text, submit_request
 from opsk_jobcheck.stored import AdviceStore, Stored, key_of, script_hash
@@ -27,20 +40,30 @@ from opsk_jobcheck.workers import TooBusyError, WorkerPool
 SHARE_OF_DEADLINE = 0.7
 """Share of a hook's deadline in which it is answered; the rest is for the way there and back."""
 
-AUDITED = (
-    *("nodes", "gpus", "gpus_per_node", "gpus_per_task", "gpu_type", "partition", "account", "qos", "time_limit_s"),
-    *("is_heterogeneous", "is_crontab", "is_array", "is_exclusive"),
-)
-"""Parts of a request that the audit log keeps."""
-
 SILENT = Answer(status="silent")
 LATER = Answer(status="later")
+PONG = Answer(status="pong", release=__version__)
+TAKEN = Answer(status="taken")
 NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
 
 MAX_FILE_ROUNDS = 3
 """How often files are wanted: a second script names a configuration file, which names another."""
 
 log = logging.getLogger(__name__)
+
+Thinking = asyncio.Future[Answer]
+"""Will hold an answer, at the latest at the deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """An answer that is no JSON and was made elsewhere: a frame, sent as it is."""
+
+    frame: bytes
+
+
+Answered = Answer | Handed | Thinking | None
+"""What came of a question: an answer, one that is to come, or none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +82,8 @@ class Conversation:
         The advice given last, which a ``shown`` is about.
     notes
         Facts for the audit log.
+    advised
+        The advice that the last answer comes of.
     """
 
     peer: Peer
@@ -66,6 +91,7 @@ class Conversation:
     asked: tuple[str, ...] = ()
     last: Stored | None = None
     notes: dict[str, object] = field(default_factory=dict)
+    advised: Advised | None = None
 
 
 class Answerer:
@@ -83,6 +109,8 @@ class Answerer:
         Is told what came of a thought that nobody waited for any more, for the audit log.
     live
         Names what is known of running jobs and free nodes: advice is stored for as long as that is the same.
+    beside
+        What is done beside advice.
     """
 
     def __init__(
@@ -94,34 +122,59 @@ class Answerer:
         clock: Callable[[], float] = time.monotonic,
         late: Callable[[dict[str, object]], None] = lambda _: None,
         live: Callable[[], str] = str,
+        beside: Beside | None = None,
     ) -> None:
         self.config = config
+        self._beside: Beside = beside or Nothing()
         self.pool = pool
         self.submit_uids = submit_uids
         self.store = AdviceStore(clock)
         self._late = late
         self._live = live
         self._left: set[str] = set()
-        self._running: dict[str, asyncio.Task[Stored | None]] = {}
+        self._running: dict[str, list[_Hook]] = {}
 
-    async def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer:
+    def answer(self, question: Question, talk: Conversation) -> Answered:
+        """Answer one question, or begin to think about it; ``None`` where nothing is sent."""
+        talk.notes, talk.advised = {}, None
+        if isinstance(question, AdviseQuestion):
+            return self.advise(question, talk)
+        if isinstance(question, SubmitQuestion):
+            return self.submit(question, talk)
+        if isinstance(question, ShownQuestion):
+            if talk.last is not None:
+                self.store.shown(talk.last)
+            return None
+        if isinstance(question, ClusterQuestion):
+            frame = self._beside.cluster(talk.peer.uid, question.have)
+            return LATER if frame is None else Handed(frame=frame)
+        if isinstance(question, RecordQuestion):
+            return TAKEN if self._beside.record(talk.peer.uid, question.records) else LATER
+        return PONG
+
+    def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer | Thinking:
         """Answer ``cli_filter``."""
         left = MAX_FILES - len(talk.asked) if talk.rounds < MAX_FILE_ROUNDS else 0
         unread = tuple(path for path in talk.asked if path not in question.files)
-        thought = replace(advise_thought(question, may_want=left > 0), unread=unread)
+        thought = advise_thought(question, may_want=left > 0, unread=unread)
         talk.rounds += 1
         decision = self._decide(thought.request)
         deadline_s = self.config.cli_deadline_s
         if question.left_ms is not None:
             deadline_s = min(deadline_s, question.left_ms / 1e3)
-        talk.notes |= _size_notes(thought) | _policy_notes(decision) | {"command": question.command}
+        talk.notes |= size_notes(thought) | policy_notes(decision) | {"command": question.command}
         talk.notes |= {"deadline_ms": round(deadline_s * 1e3, 1), "detail": question.detail}
         if decision.action == "off":
             return SILENT
-        entry = await self._within(deadline_s, talk.peer.uid, thought, talk)
-        if entry is None:
-            return LATER
-        talk.notes |= _verdict_notes(entry.advised)
+        say = partial(self._say_advice, question=question, talk=talk, left=left, is_shown=decision.is_shown)
+        return self._known_or_thought(deadline_s, talk.peer.uid, thought, talk, say)
+
+    def _say_advice(
+        self, entry: Stored, *, question: AdviseQuestion, talk: Conversation, left: int, is_shown: bool
+    ) -> Answer:
+        """Return what ``cli_filter`` is told."""
+        talk.notes |= verdict_notes(entry.advised)
+        talk.advised = entry.advised
         if entry.advised.wanted:
             paths = entry.advised.wanted[:left]
             talk.asked += paths
@@ -130,15 +183,15 @@ class Answerer:
         if question.command != "sbatch":
             self.store.typed(entry, question.argv)
         talk.last = entry
-        return _said(entry.advised, entry.advised.lines) if decision.is_shown else SILENT
+        return _said(entry.advised, entry.advised.lines) if is_shown else SILENT
 
-    async def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer:
+    def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer | Thinking:
         """Answer ``job_submit``."""
         if talk.peer.uid not in self.submit_uids:
             return NOT_ALLOWED
         uid, thought = question.uid, submit_thought(question)
         decision = self._decide(thought.request)
-        talk.notes |= _size_notes(thought) | _policy_notes(decision) | {"for_uid": uid}
+        talk.notes |= size_notes(thought) | policy_notes(decision) | {"for_uid": uid}
         talk.notes["deadline_ms"] = round(self.config.submit_deadline_s * 1e3, 1)
         if decision.action == "off":
             return SILENT
@@ -150,11 +203,25 @@ class Answerer:
             entry = self.store.alike(uid, thought)
         talk.notes["stored"] = entry is not None
         is_typed = question.script is None and entry is None
-        if entry is None:
-            entry = await self._within(self.config.submit_deadline_s, uid, thought, talk, first=True)
-        if entry is None:
-            return LATER
-        talk.notes |= _verdict_notes(entry.advised)
+        say = partial(self._say_record, question=question, talk=talk, thought=thought, decision=decision)
+        if entry is not None:
+            return say(entry, is_typed=is_typed)
+        say = partial(say, is_typed=is_typed)
+        return self._known_or_thought(self.config.submit_deadline_s, uid, thought, talk, say, first=True)
+
+    def _say_record(
+        self,
+        entry: Stored,
+        *,
+        question: SubmitQuestion,
+        talk: Conversation,
+        thought: Thought,
+        decision: Decision,
+        is_typed: bool,
+    ) -> Answer:
+        """Return what ``job_submit`` is told."""
+        talk.notes |= verdict_notes(entry.advised)
+        talk.advised = entry.advised
         # The user's hook read the script that these words run, and had nothing to ask: its name proves nothing.
         if is_typed and entry.advised.verdict == Verdict.UNKNOWN.value:
             return SILENT
@@ -172,68 +239,102 @@ class Answerer:
             request = replace(request, partition=self.config.default_partition)
         return decide(self.config.policy, request)
 
-    def shown(self, talk: Conversation) -> None:
-        """Note that the user has seen the last advice of this connection."""
-        if talk.last is not None:
-            self.store.shown(talk.last)
-
     def renew(self, config: AdvisorConfig, pool: WorkerPool, submit_uids: frozenset[int]) -> None:
         """Take over a new configuration: nothing said before counts any more."""
         self.config, self.pool, self.submit_uids = config, pool, submit_uids
         self.store.clear()
 
-    async def _within(
+    def _known_or_thought(
         self,
         deadline_s: float,
         uid: int,
         thought: Thought,
         talk: Conversation,
+        say: Callable[[Stored], Answer],
         *,
         first: bool = False,
-    ) -> Stored | None:
-        """Return stored or fresh advice; ``None`` when there is none in time, and then it is still worked on."""
+    ) -> Answer | Thinking:
+        """Return the answer that is stored; else a fresh one or, at the deadline, that it comes later."""
         key = key_of(uid, thought) + ("" if thought.quick else self._live())
         found = self.store.exact(key)
+        if found is not None and found.advised.is_short and not self.pool.is_crowded:
+            found = None
         talk.notes.setdefault("stored", found is not None)
         if found is not None:
-            return found
-        task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(self._compute(key, uid, thought, first=first))
-            self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
-        done, _ = await asyncio.wait({task}, timeout=deadline_s * SHARE_OF_DEADLINE)
-        if not done or task.cancelled():
-            self._left.add(key)
-            return None
-        entry = task.result()
-        if entry is not None:
-            talk.notes |= entry.timing
-        return entry
-
-    async def _compute(self, key: str, uid: int, thought: Thought, *, first: bool) -> Stored | None:
-        """Let a worker think, and store what comes of it; a script that broke one is not tried again for a while."""
-        pool = self.pool
-        timing: dict[str, float] = {}
+            return say(found)
+        loop = asyncio.get_running_loop()
+        hook = _Hook(answer=loop.create_future(), talk=talk, say=say)
+        hook.timer = loop.call_later(deadline_s * SHARE_OF_DEADLINE, self._leave, key, hook)
+        if key in self._running:
+            self._running[key].append(hook)
+            return hook.answer
+        self._running[key] = [hook]
         try:
-            advised = await pool.think(thought, uid=uid, first=first, timing=timing)
+            self.pool.think(thought, uid=uid, first=first, then=partial(self._thought, self.pool, key, uid, thought))
         except TooBusyError:
-            return None
-        finally:
-            was_left = key in self._left
-            self._left.discard(key)
+            self._tell(key, None)
+        return hook.answer
+
+    def _leave(self, key: str, hook: _Hook) -> None:
+        """Let a hook go at its deadline; what it asked about is thought through all the same."""
+        self._left.add(key)
+        hook.tell(None)
+
+    def _tell(self, key: str, entry: Stored | None) -> None:
+        """Answer all hooks that wait for one thought."""
+        for hook in self._running.pop(key, ()):
+            hook.tell(entry)
+
+    def _thought(
+        self,
+        pool: WorkerPool,
+        key: str,
+        uid: int,
+        thought: Thought,
+        advised: Advised | None,
+        timing: dict[str, float],
+    ) -> None:
+        """Store what came of a thought, and tell it; a script that broke a worker is not tried again for a while."""
+        was_left = key in self._left
+        self._left.discard(key)
         if pool is not self.pool:
-            return None
+            self._tell(key, None)
+            return
         if advised is None:
             log.warning("no advice for a script of uid %d", uid)
             advised = Advised(silent=True)
         if was_left:
-            notes = _verdict_notes(advised) | timing
+            notes = verdict_notes(advised) | timing
             self._late({"uid": uid, "script_sha256": script_hash(thought.text), **notes})
-        return self.store.put(key, uid, thought, advised, timing=timing)
+        self._tell(key, self.store.put(key, uid, thought, advised, timing=timing))
 
 
-def advise_thought(question: AdviseQuestion, *, may_want: bool) -> Thought:
+@dataclass(slots=True, kw_only=True)
+class _Hook:
+    """A hook that waits for what a worker thinks."""
+
+    answer: Thinking
+    talk: Conversation
+    say: Callable[[Stored], Answer]
+    timer: asyncio.TimerHandle | None = None
+
+    def tell(self, entry: Stored | None) -> None:
+        """Answer it, unless it was answered before; ``None`` is "later"."""
+        if self.answer.done():
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        answer = LATER
+        if entry is not None:
+            self.talk.notes |= entry.timing
+            try:
+                answer = self.say(entry)
+            except Exception:
+                log.exception("advice that cannot be told")
+        self.answer.set_result(answer)
+
+
+def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[str, ...] = ()) -> Thought:
     """Return what ``cli_filter`` wants to be thought about."""
     request = advise_request(question)
     if question.script is None:
@@ -244,6 +345,7 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool) -> Thought:
             request=replace(request, arguments=()),
             files=dict(question.files),
             may_want=may_want,
+            unread=unread,
             detail=question.detail,
             ascii_only=question.ascii,
         )
@@ -254,6 +356,7 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool) -> Thought:
         request=request,
         files=dict(question.files),
         may_want=may_want,
+        unread=unread,
         detail=question.detail,
         ascii_only=question.ascii,
     )
@@ -287,27 +390,3 @@ def _enforced(advised: Advised, decision: Decision) -> Answer:
         comment=f"{advised.comment} policy={action}",
         action=action,
     )
-
-
-def _size_notes(thought: Thought) -> dict[str, object]:
-    """Return what the audit log may know of a script and its request."""
-    request = thought.request
-    asked = {name: value for name in AUDITED if (value := getattr(request, name)) not in (None, False)}
-    return {"script_chars": len(thought.text), "files": len(thought.files), "request": asked}
-
-
-def _policy_notes(decision: Decision) -> dict[str, object]:
-    """Return which rule counts, and what it wants."""
-    return {"policy": {"rule": decision.rule, "action": decision.action}}
-
-
-def _verdict_notes(advised: Advised) -> dict[str, object]:
-    """Return what was concluded, whether or not anybody is told."""
-    notes: dict[str, object] = {"verdict": advised.verdict}
-    if advised.oom_probability is not None:
-        notes["oom_probability"] = round(advised.oom_probability, 6)
-    if advised.guessed:
-        notes["guessed"] = list(advised.guessed)
-    if advised.opted_out:
-        notes["opted_out"] = True
-    return notes

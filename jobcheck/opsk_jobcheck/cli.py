@@ -20,10 +20,11 @@ from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.document import document
 from opsk_jobcheck.live.once import asked_now
-from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
+from opsk_jobcheck.live.wanted import wanted_nodes
+from opsk_jobcheck.readers.directives import directive_options
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.readers.typed import typed_request
-from opsk_jobcheck.rendering import Detail, detail_of, is_ascii_only, lines
+from opsk_jobcheck.rendering import Detail, detail_of, is_ascii_only, lines, per_task
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
 
@@ -73,12 +74,13 @@ def check(
     workload, is_readable = read_with_files(script, request)
     if live:
         adviser = _live(adviser, site)
-    advice = adviser.advise(workload, wanted_nodes(_text(script), request) if live else ANY_NODES)
+    advice = adviser.advise(workload, wanted_nodes(_text(script), request))
     if as_json:
         echo_json(document(advice))
     elif is_readable:
         wanted = Detail(detail) if detail else detail_of(os.environ)
-        for line in _shown(advice, wanted, ascii_only=_shows_ascii_only()):
+        is_array = request.is_array or "array" in directive_options(_text(script).decode("utf-8", errors="replace"))
+        for line in _shown(advice, wanted, is_array=is_array, ascii_only=_shows_ascii_only()):
             colour = next((colour for mark, colour in MARKS.items() if f" {mark} " in f" {line}"), None)
             click.secho(line, fg=colour, color=_has_colour())
     if not is_readable:
@@ -103,13 +105,13 @@ def _split(options: str) -> list[str]:
         raise InputError(f"--sbatch: {error}", hint="write it as one word: --sbatch '--nodes=4 --gpus=32'") from error
 
 
-def _shown(advice: Advice, detail: Detail, *, ascii_only: bool) -> tuple[str, ...]:
+def _shown(advice: Advice, detail: Detail, *, is_array: bool, ascii_only: bool) -> tuple[str, ...]:
     """Return what a person sees: the advice, or why there is none."""
     if advice.workload.opted_out:
         return ("the script says #OPSK off: sbatch would print no advice",)
     if not advice.workload.is_training:
         return ("no training job that opsk knows: sbatch would print no advice",)
-    return lines(advice, detail, ascii_only=ascii_only)
+    return per_task(lines(advice, detail, ascii_only=ascii_only), is_array=is_array, ascii_only=ascii_only)
 
 
 def _has_colour() -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from opsk.cli.document import plain
 from opsk.costmodel.document import prediction_document
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice import Advice
@@ -52,6 +54,16 @@ def document(advice: Advice) -> dict[str, Any]:
         "assumed": advice.assumed,
         "problems": advice.problems,
     }
+
+
+def kept_text(advice: Advice) -> str:
+    """Return what is kept of advice beside its words: cluster, model and plan, one line of JSON."""
+    workload = advice.workload
+    said = {
+        "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
+        "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
+    }
+    return json.dumps(plain(said), separators=(",", ":"))
 
 
 def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:

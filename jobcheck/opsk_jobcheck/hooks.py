@@ -14,12 +14,17 @@ HOOKS = ("job_submit.lua", "cli_filter.lua")
 SETTINGS = "opsk-hooks.conf"
 BY_HAND = ("submit_lines", "gpus_implied", "breaker_failures", "breaker_pause_s")
 """Settings of the hooks that are set in their file alone."""
+_PART = re.compile(r"^--@ (\S+)\n", re.MULTILINE)
 _WRITTEN = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*([\w.]+)[ \t]*$", re.MULTILINE)
 
 
 def hook_text(name: str) -> str:
-    """Return one hook's Lua text; each is self-contained, as configless Slurm wants it."""
-    return (files("opsk_jobcheck") / "lua" / name).read_text(encoding="utf-8")
+    """Return one hook's Lua text, with the parts that its lines ``--@ FILE`` name.
+
+    Configless Slurm sends each hook by itself, so what both share stands in both once they are installed.
+    """
+    text = (files("opsk_jobcheck") / "lua" / name).read_text(encoding="utf-8")
+    return _PART.sub(lambda found: hook_text(found[1]), text)
 
 
 def hook_settings(

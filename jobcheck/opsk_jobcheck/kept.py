@@ -29,13 +29,27 @@ class LatestUsed(Generic[Value]):
     most: int
     _values: dict[Hashable, Value] = field(default_factory=dict)
 
-    def get(self, key: Hashable, work_out: Callable[[], Value]) -> Value:
-        """Return what is kept under a key, worked out where there is nothing; what that raises is not kept."""
-        value = self._values.pop(key) if key in self._values else work_out()
+    def get(
+        self, key: Hashable, work_out: Callable[[], Value], *, is_kept: Callable[[Value], bool] = lambda _: True
+    ) -> Value:
+        """Return what is kept under a key, worked out where there is nothing.
+
+        What working out raises is not kept, nor a value that ``is_kept`` refuses.
+        """
+        if key not in self._values:
+            value = work_out()
+            if not is_kept(value):
+                return value
+        else:
+            value = self._values.pop(key)
         self._values[key] = value
         if len(self._values) > self.most:
             del self._values[next(iter(self._values))]
         return value
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Tell whether something is kept under a key."""
+        return key in self._values
 
     def __len__(self) -> int:
         """Return how many values there are."""

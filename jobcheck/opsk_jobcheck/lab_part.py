@@ -18,7 +18,7 @@ def advisor_part(site: LabSite) -> LabPart:
         When the lab's opsk.toml cannot be read.
     """
     config = load_site(site.config)
-    command = (sys.executable, "-m", "opsk", "advisor", "--config", str(site.config))
+    command = (sys.executable, "-P", "-m", "opsk", "advisor", "--config", str(site.config))
     return LabPart(
         install=lambda: install_hooks(site.etc, config),
         slurm_snippets=("opsk.conf",),

@@ -6,6 +6,8 @@ The hook asks, the advisor answers; one connection may carry a few questions, on
     hook ──► {"v": 1, "kind": "advise", ...}        advisor ──► {"v": 1, "status": "files", "paths": [...]}
     hook ──► {"v": 1, "kind": "advise", ..., "files": {...}}    {"v": 1, "status": "advice", "lines": [...], ...}
     hook ──► {"v": 1, "kind": "shown"}              (no answer)
+    top  ──► {"v": 1, "kind": "cluster", "have": "..."}     a snapshot of Slurm (`opsk.slurm.snapshot`), no JSON
+    any  ──► {"v": 1, "kind": "record", "records": [...]}   {"v": 1, "status": "taken"}
 
 Every question carries its version ``v``; a version or kind that the advisor does not know gets
 ``{"status": "error"}``, and a frame that is too long or no JSON object gets that and a closed connection. Answers are
@@ -32,6 +34,7 @@ MAX_ANSWER_BYTES = 64 << 10
 MAX_SCRIPT_CHARS = 1 << 20
 MAX_FILE_CHARS = 256 << 10
 MAX_FILES = 8
+MAX_RECORDS = 128
 MAX_DEPTH = 8
 """Deepest nesting of a question that is looked at; real ones have 3."""
 MAX_INSIDE = 256
@@ -136,7 +139,36 @@ class SubmitQuestion(_Said):
     env: Annotated[Mapping[str, _Word], Field(max_length=512)] | None = None
 
 
-Question = PingQuestion | ShownQuestion | AdviseQuestion | SubmitQuestion
+class ClusterQuestion(_Said):
+    """Asked by ``opsk top``: all jobs and nodes, as far as the peer may see them.
+
+    Parameters
+    ----------
+    have
+        Digest of the snapshot that the asker has; what has not changed since is not sent again.
+    """
+
+    kind: Literal["cluster"]
+    have: Annotated[str, Field(max_length=64)] = ""
+
+
+class RecordQuestion(_Said):
+    """What the store is to keep; the answer ``taken`` says that it is in the queue.
+
+    Parameters
+    ----------
+    records
+        Records as `opsk.store.writing.encode` writes them, a text each; who may write which is looked at later, beside
+        the store.
+    """
+
+    kind: Literal["record"]
+    records: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_SCRIPT_CHARS)], ...], Field(min_length=1, max_length=MAX_RECORDS)
+    ]
+
+
+Question = PingQuestion | ShownQuestion | AdviseQuestion | SubmitQuestion | ClusterQuestion | RecordQuestion
 _QUESTION: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(discriminator="kind")])
 
 
@@ -147,23 +179,27 @@ class Answer(_Said):
     ----------
     status
         ``advice``: there is something to say; ``files``: the texts of ``paths`` would say more, ask again with them;
-        ``silent``: nothing is to be said (no training job, or opted out); ``later``: no answer within the deadline;
-        ``pong``; ``error``: the question was not understood or not allowed.
+        ``silent``: nothing is to be said (no training job, or opted out); ``later``: no answer within the deadline, or
+        no room for records now; ``taken``: records will be kept; ``pong``; ``error``: the question was not understood
+        or not allowed.
     lines
         What to show the user, without prefix; empty when the user has been told already.
     comment
         The record to leave in the job's comment.
     action
         ``hold`` or ``reject`` where the site's policy wants that of this job; ``lines`` then say why.
+    release
+        With ``pong``: which opsk answers, for ``opsk doctor``.
     """
 
-    status: Literal["advice", "files", "silent", "later", "pong", "error"]
+    status: Literal["advice", "files", "silent", "later", "taken", "pong", "error"]
     verdict: str = ""
     lines: tuple[str, ...] = ()
     comment: str = ""
     action: Literal["", "hold", "reject"] = ""
     paths: tuple[str, ...] = ()
     error: str = ""
+    release: str = ""
 
 
 def parse_question(body: bytes) -> Question:

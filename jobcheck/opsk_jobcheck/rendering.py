@@ -11,11 +11,12 @@ from opsk_jobcheck.network_words import network_line, shares_line
 from opsk_jobcheck.words import figures, job
 from opsk_jobcheck.words.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, counted, cut, in_ascii, is_ascii_only
 
-__all__ = ["MAX_LINES", "Detail", "detail_of", "is_ascii_only", "lines", "short_lines"]
+__all__ = ["MAX_LINES", "Detail", "detail_of", "is_ascii_only", "lines", "per_task", "short_lines"]
 
 MAX_LINES = 6
 """So many lines a submission prints unless more are asked for."""
 HOW_TO_SEE = "OPSK_ADVICE=long or opsk check --detail long"
+SHORT = "many submissions wait: what may go better was not looked for; opsk check does"
 _COUNTED = ("problem", "reason", "change", "finding")
 """Topics that are told with their number where they are left out."""
 _FACTS = ("values read", "values assumed")
@@ -57,6 +58,14 @@ def short_lines(advice: Advice, *, ascii_only: bool = False) -> tuple[str, ...]:
     return lines(advice, Detail.SHORT, ascii_only=ascii_only)
 
 
+def per_task(told: tuple[str, ...], *, is_array: bool, ascii_only: bool = False) -> tuple[str, ...]:
+    """Return lines that say, for a job array, that they are about one of its tasks."""
+    if not is_array or not told:
+        return told
+    note = " · each task of the array"
+    return (f"{told[0]}{in_ascii(note) if ascii_only else note}", *told[1:])
+
+
 def _short(advice: Advice) -> tuple[str, str]:
     """Return headline and verdict."""
     verdict = next(job.unknown(advice)) if advice.verdict is Verdict.UNKNOWN else figures.memory(advice)
@@ -72,6 +81,8 @@ def _all(advice: Advice) -> list[Line]:
         out = figures.ways_out(advice) if advice.verdict is not Verdict.FITS else ()
         told += [figures.memory(advice), *out, figures.speed(advice)]
         told += [*figures.improvements(advice), *figures.best(advice), *_network(advice)]
+    if advice.is_short:
+        told.append(Line(label="short", text=SHORT, brief=SHORT, weight=Weight.VERDICT))
     return [*told, *job.problems(advice), *job.read(advice), *job.assumed(advice)]
 
 

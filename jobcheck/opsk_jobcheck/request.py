@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
+"""Options that ask for host memory; a job has one of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmRequest:
@@ -25,6 +28,10 @@ class SlurmRequest:
         The job is made by a line of a crontab, whenever its time comes.
     is_array
         Each task of an array is a job of its own, of the size that is asked for.
+    memory
+        Values of ``mem``, ``mem-per-cpu``, ``mem-per-gpu`` that are given, as text; ``job_submit`` is not told.
+    is_left_to_partition
+        No number of nodes was asked for: ``nodes`` is what Slurm gives in a partition without ``MinNodes``.
     is_exclusive
         Whole nodes are asked for.
     directory, submit_directory
@@ -39,6 +46,7 @@ class SlurmRequest:
     gpus_per_task: int | None = None
     gpu_type: str | None = None
     cpus_per_task: int | None = None
+    memory: Mapping[str, str] = field(default_factory=dict)
     partition: str | None = None
     constraint: str | None = None
     nodelist: str | None = None
@@ -51,6 +59,7 @@ class SlurmRequest:
     is_heterogeneous: bool = False
     is_crontab: bool = False
     is_array: bool = False
+    is_left_to_partition: bool = False
     is_exclusive: bool = False
     directory: str | None = None
     submit_directory: str | None = None

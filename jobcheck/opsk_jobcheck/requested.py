@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from opsk_jobcheck.protocol import AdviseQuestion, SubmitQuestion
-from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.request import MEMORY_OPTIONS, SlurmRequest
 
 NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
 """``NO_VAL`` and ``INFINITE`` of slurm.h in 32, 16 and 64 bits."""
@@ -82,8 +82,9 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
         per_node, kind = _on_sockets(per_socket, number(job.get("sockets_per_node"))), kind or kind_per_socket
     least, most = number(job.get("min_nodes")), number(job.get("max_nodes"))
     ntasks, ntasks_per_node = number(job.get("num_tasks")), number(job.get("ntasks_per_node"))
-    if job and (least, in_all, per_task) == (None, None, None) and ntasks in (None, 1, ntasks_per_node):
-        least, most = 1, None  # what Slurm gives
+    is_left = bool(job) and (least, in_all, per_task) == (None, None, None) and ntasks in (None, 1, ntasks_per_node)
+    if is_left:
+        least, most = 1, None
     minutes = number(job.get("time_limit"))
     request = SlurmRequest(
         nodes=least if most is None or most == least else None,
@@ -106,6 +107,7 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
         is_heterogeneous=is_given(job.get("het_job_offset")),
         is_crontab=job.get("cron_job") is True,
         is_array=words(job.get("array_inx")) is not None,
+        is_left_to_partition=is_left,
         is_exclusive=job.get("shared") == 0,
         arguments=question.argv[1:],
         environment=question.env,
@@ -125,8 +127,9 @@ def advise_request(question: AdviseQuestion) -> SlurmRequest:
     per_socket, kind_per_socket = gpus_of(options.get("gpus-per-socket"), bare=True)
     if per_node is None and gres_count is None:
         per_node, kind = _on_sockets(per_socket, _sockets(options)), kind or kind_per_socket
+    is_left = bool(options) and not _SPREADING & options.keys()
     request = SlurmRequest(
-        nodes=node_count(options.get("nodes")) if _SPREADING & options.keys() or not options else 1,
+        nodes=1 if is_left else node_count(options.get("nodes")),
         ntasks=number(options.get("ntasks")),
         ntasks_per_node=number(options.get("ntasks-per-node")),
         gpus=in_all,
@@ -134,6 +137,7 @@ def advise_request(question: AdviseQuestion) -> SlurmRequest:
         gpus_per_task=per_task,
         gpu_type=kind or gres_kind or kind_in_all or kind_per_task,
         cpus_per_task=number(options.get("cpus-per-task")),
+        memory={name: value for name in MEMORY_OPTIONS if (value := words(options.get(name)))},
         partition=words(options.get("partition")),
         constraint=words(options.get("constraint")),
         nodelist=words(options.get("nodelist")),
@@ -145,6 +149,7 @@ def advise_request(question: AdviseQuestion) -> SlurmRequest:
         is_merged=bool(options),
         is_heterogeneous=question.heterogeneous,
         is_array=words(options.get("array")) is not None,
+        is_left_to_partition=is_left,
         is_exclusive="exclusive" in options,
         directory=absolute(question.cwd),
         submit_directory=absolute(question.cwd) if "chdir" not in options else None,
@@ -171,6 +176,7 @@ def without_sizes(request: SlurmRequest) -> SlurmRequest:
         gpus_per_task=None,
         gpu_type=None,
         cpus_per_task=None,
+        is_left_to_partition=False,
     )
 
 

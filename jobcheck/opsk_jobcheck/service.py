@@ -7,61 +7,30 @@ goes wrong in it costs a user only the advice. How it talks is in ``protocol``, 
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import logging
 import signal
-import socket
 import sys
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from opsk.config import SiteConfig, load_site
 from opsk.errors import OpskError
-from opsk_jobcheck.answering import Answerer, Conversation
+from opsk_jobcheck.answering import Answered, Answerer, Conversation
 from opsk_jobcheck.audit import AuditLog
-from opsk_jobcheck.listening import Listener, Peer, listen, notify, peer_of, submit_uids
+from opsk_jobcheck.connections import Connections, Limits
+from opsk_jobcheck.listening import Listener, listen, notify, submit_uids
+from opsk_jobcheck.live.sharing import SharedCluster
 from opsk_jobcheck.live.watching import LiveWatch
-from opsk_jobcheck.protocol import (
-    HEADER_BYTES,
-    AdviseQuestion,
-    Answer,
-    ProtocolError,
-    Question,
-    ShownQuestion,
-    SubmitQuestion,
-    body_length,
-    parse_question,
-    render_answer,
-)
+from opsk_jobcheck.protocol import Answer, Question
+from opsk_jobcheck.recording import Recording
 from opsk_jobcheck.stored import script_hash
 from opsk_jobcheck.workers import WORKER_COMMAND, WorkerPool
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one connection, one user and all together may take.
-
-    Parameters
-    ----------
-    connections, connections_per_user
-        Open at the same time; one more is closed at once, which a hook takes as "no advice".
-    questions
-        Asked on one connection.
-    quiet_s
-        How long a connection may be silent [s].
-    held_bytes
-        Sum of the questions being received [bytes].
-    """
-
-    connections: int = 1024
-    connections_per_user: int = 256
-    questions: int = 8
-    quiet_s: float = 2.0
-    held_bytes: int = 64 << 20
+COLLECT_AFTER = (20_000, 10, 10)
+"""Objects made before Python looks for those that hang together; a question makes hundreds, which go by themselves."""
 
 
 class Advisor:
@@ -72,15 +41,19 @@ class Advisor:
     ) -> None:
         self._site = site
         self._worker_command = worker_command
-        self._limits = limits or Limits()
+        self._connections = Connections(self, limits or Limits())
         self._audit = AuditLog(site.advisor.audit_log)
-        self._open: Counter[int] = Counter()
-        self._held_bytes = 0
-        self._conversations: set[asyncio.Task[None]] = set()
         self._live = LiveWatch(site)
+        self._shared = SharedCluster(site, self._is_trusted)
+        self._recording = Recording(site, self._is_trusted)
         pool = WorkerPool(site, command=worker_command, environment=self._live.environment(site))
         self.answerer = Answerer(
-            site.advisor, pool, submit_uids(site.advisor), late=self._note_late, live=self._live.generation
+            site.advisor,
+            pool,
+            submit_uids(site.advisor),
+            late=self._note_late,
+            live=self._live.generation,
+            beside=self,
         )
 
     async def start(self) -> None:
@@ -93,20 +66,16 @@ class Advisor:
         """
         await self.answerer.pool.start()
         self._live.start()
+        gc.freeze()  # what is loaded stays: there is no use in looking through it again and again
+        gc.set_threshold(*COLLECT_AFTER)
 
-    async def accept(self, listener: Listener) -> None:
-        """Accept connections until cancelled; running out of file descriptors only makes the next one wait."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listener.socket)
-            except OSError as error:
-                log.warning("cannot accept: %s", error.strerror)
-                await asyncio.sleep(0.1)
-                continue
-            task = asyncio.create_task(self._converse(connection))
-            self._conversations.add(task)
-            task.add_done_callback(self._conversations.discard)
+    def accept(self, listener: Listener) -> None:
+        """Answer whoever connects from now on."""
+        self._connections.accept_from(listener.socket)
+
+    def refuse(self, listener: Listener) -> None:
+        """Take no connections any more."""
+        self._connections.refuse_from(listener.socket)
 
     async def reload(self, load: Callable[[], SiteConfig]) -> None:
         """Take over a new configuration, or keep the old one and say why.
@@ -125,95 +94,48 @@ class Advisor:
         self.answerer.renew(site.advisor, pool, submit_uids(site.advisor))
         self._site = site
         await self._live.renew(site)
+        await self._shared.renew(site)
+        await self._recording.renew(site)
         self._audit.reopen(site.advisor.audit_log)
         await old.close()
         log.info("configuration read again")
 
     async def close(self) -> None:
-        """End all conversations and workers, and write what is left of the audit log."""
-        for task in self._conversations:
-            task.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
+        """End all connections and workers, and write what is left of the audit log."""
+        self._connections.close()
         await self.answerer.pool.close()
         await self._live.close()
+        await self._shared.close()
+        await self._recording.close()
         await asyncio.to_thread(self._audit.close)
 
-    async def _converse(self, connection: socket.socket) -> None:
-        """Answer the questions of one connection; no error leaves this."""
-        uid = -1
-        try:
-            peer = peer_of(connection)
-            if not self._admitted(peer):
-                connection.close()
-                return
-            uid = peer.uid
-            self._open[uid] += 1
-            reader, writer = await asyncio.open_unix_connection(sock=connection)
-            with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-                await self._answer_all(reader, writer, Conversation(peer=peer))
-            writer.close()
-        except Exception:
-            log.exception("a conversation failed")
-            connection.close()
-        finally:
-            if uid >= 0:
-                self._open[uid] -= 1
-                if not self._open[uid]:
-                    del self._open[uid]
+    def answer(self, question: Question, talk: Conversation) -> Answered:
+        """Answer one question; see `Answerer.answer`."""
+        return self.answerer.answer(question, talk)
 
-    def _admitted(self, peer: Peer) -> bool:
-        """Tell whether one more connection of this user is taken."""
-        return (
-            self._open.total() < self._limits.connections and self._open[peer.uid] < self._limits.connections_per_user
-        )
+    def cluster(self, uid: int, have: str) -> bytes | None:
+        """Return what a user may see of all jobs and nodes, as a frame; ``None`` while it is not known."""
+        return None if self._shared.is_off else self._shared.frame_for(uid, have)
 
-    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, talk: Conversation) -> None:
-        """Read questions and write answers until the peer goes, is silent for too long, or talks nonsense."""
-        for _ in range(self._limits.questions):
-            async with asyncio.timeout(self._limits.quiet_s):
-                header = await reader.readexactly(HEADER_BYTES)
-            began = time.monotonic()
-            try:
-                length = body_length(header)
-                async with self._holding(length), asyncio.timeout(self._limits.quiet_s):
-                    question = parse_question(await reader.readexactly(length))
-            except ProtocolError as error:
-                self._audit.write(uid=talk.peer.uid, pid=talk.peer.pid, refused=str(error))
-                await _send(writer, Answer(status="error", error=str(error)))
-                return
-            answer = await self._answer(question, talk)
-            if answer is not None:
-                await _send(writer, answer)
-            self._note(question, answer, talk, time.monotonic() - began)
+    def record(self, uid: int, records: Sequence[str]) -> bool:
+        """Take records for the store; tell whether there was room for them."""
+        return self._recording.record(uid, records)
 
-    @asynccontextmanager
-    async def _holding(self, length_bytes: int) -> AsyncIterator[None]:
-        """Count the bytes of a question while it is received; refuse it when all together would be too many."""
-        if self._held_bytes + length_bytes > self._limits.held_bytes:
-            raise ProtocolError("too much at once, try later")
-        self._held_bytes += length_bytes
-        try:
-            yield
-        finally:
-            self._held_bytes -= length_bytes
+    def _is_trusted(self, uid: int) -> bool:
+        """Tell whether Slurm hides nothing from a user, and lets him say anything: root, SlurmUser, this process's."""
+        return uid in self.answerer.submit_uids
 
-    async def _answer(self, question: Question, talk: Conversation) -> Answer | None:
-        """Return the answer; ``None`` where none is sent."""
-        talk.notes = {}
-        if isinstance(question, AdviseQuestion):
-            return await self.answerer.advise(question, talk)
-        if isinstance(question, SubmitQuestion):
-            return await self.answerer.submit(question, talk)
-        if isinstance(question, ShownQuestion):
-            self.answerer.shown(talk)
-            return None
-        return Answer(status="pong")
+    def note_refused(self, talk: Conversation, why: str) -> None:
+        """Write what was no question to the audit log."""
+        self._audit.write(uid=talk.peer.uid, pid=talk.peer.pid, refused=why)
 
-    def _note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
+    def note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
         """Write one question and its answer to the audit log."""
         if question.kind == "ping":
             return
         script = getattr(question, "script", None)
+        if script and answer is not None and answer.status == "advice":
+            self._keep_advice(question, answer, talk, script_hash(script)[:12])
         self._audit.write(
             kind=question.kind,
             uid=talk.peer.uid,
@@ -224,16 +146,26 @@ class Advisor:
             took_ms=round(took_s * 1e3, 3),
         )
 
+    def _keep_advice(self, question: Question, answer: Answer, talk: Conversation, script: str) -> None:
+        """Keep what was said; which job it became is found by script, user and time, for it has no number yet."""
+        policy = talk.notes.get("policy")
+        action = answer.action or (policy.get("action") if isinstance(policy, dict) else None)
+        told = {"asked_by": question.kind, "lines": list(answer.lines), "record": answer.comment}
+        kept = json.loads(talk.advised.kept) if talk.advised is not None and talk.advised.kept else {}
+        self._recording.advised(
+            {
+                "uid": getattr(question, "uid", talk.peer.uid),
+                "script_hash": script,
+                "verdict": answer.verdict or "unknown",
+                "shown": bool(answer.lines),
+                **({"action": action} if action else {}),
+                "document": told | kept,
+            }
+        )
+
     def _note_late(self, notes: dict[str, object]) -> None:
         """Write down what came of a thought that no hook waited for any more."""
         self._audit.write(kind="thought", **notes)
-
-
-async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
-    """Write one answer; a peer that does not read it is left after a while."""
-    writer.write(render_answer(answer))
-    async with asyncio.timeout(2.0):
-        await writer.drain()
 
 
 def serve(
@@ -291,7 +223,7 @@ async def _serve_on(
     """Start, then accept connections and reload when asked to, until cancelled."""
     await advisor.start()
     listener = listen(site.advisor)
-    accepting = asyncio.create_task(advisor.accept(listener))
+    advisor.accept(listener)
     try:
         notify("READY=1")
         log.info("answers on %s", listener.path or "the socket that systemd passed")
@@ -300,5 +232,5 @@ async def _serve_on(
             reloaded.clear()
             await advisor.reload(load)
     finally:
-        accepting.cancel()
+        advisor.refuse(listener)
         listener.release()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from opsk_jobcheck.request import SlurmRequest
@@ -61,6 +61,7 @@ class Stored:
         How long it waited for a worker and was thought about, for the audit log.
     """
 
+    key: str
     uid: int
     script: str
     request: SlurmRequest
@@ -76,7 +77,9 @@ class Stored:
 
 @dataclass(slots=True)
 class AdviceStore:
-    """The advice of the last minutes, found exactly or by user and script.
+    """The advice of the last minutes, found exactly, by user and script, or by the user who has just typed it.
+
+    However much there is of one user, each of these takes the same time: slurmctld waits for two of them.
 
     Parameters
     ----------
@@ -88,7 +91,8 @@ class AdviceStore:
     max_entries: int = MAX_ENTRIES
     kept_s: float = KEPT_S
     _entries: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
-    _keys: dict[Hashable, list[str]] = field(default_factory=dict)
+    _keys: dict[Hashable, dict[str, None]] = field(default_factory=dict)
+    """Keys of the entries of a user's script, and of what a user has typed, each in the order in which it was said."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -103,12 +107,10 @@ class AdviceStore:
 
     def said_again(self, entry: Stored) -> None:
         """Note that this is now the latest that its user was told about the script."""
-        for index in (entry.uid, (entry.uid, entry.script)):
-            keys = self._keys.get(index, [])
-            again = next((key for key in keys if self._entries[key] is entry), None)
-            if again is not None and keys[-1] != again:
-                keys.remove(again)
-                keys.append(again)
+        keys = self._keys.get((entry.uid, entry.script), {})
+        if entry.key in keys:
+            del keys[entry.key]
+            keys[entry.key] = None
 
     def alike(self, uid: int, thought: Thought) -> Stored | None:
         """Return the latest advice on this user's script whose request does not contradict this one."""
@@ -124,6 +126,10 @@ class AdviceStore:
         """Note that a user has just typed this after ``salloc`` or ``srun``, and that its submission will follow."""
         entry.typed_at, entry.typed = self.clock(), words
         entry.awaited += 1
+        if entry.key in self._entries:
+            keys = self._keys.setdefault(entry.uid, {})
+            keys.pop(entry.key, None)
+            keys[entry.key] = None
 
     def just_typed(self, uid: int, request: SlurmRequest, words: tuple[str, ...]) -> Stored | None:
         """Return the advice on what this user has just typed, once for each time it was typed.
@@ -135,11 +141,15 @@ class AdviceStore:
         """
         asked = replace(request, arguments=())
         for entry in self._latest(uid):
-            if not entry.awaited or entry.typed_at is None or self.clock() - entry.typed_at > TYPED_FOR_S:
+            if entry.typed_at is None or self.clock() - entry.typed_at > TYPED_FOR_S:
+                entry.awaited = 0
+                self._unlist(uid, entry.key)
                 continue
             same_words = len(words) <= 1 or words[-len(entry.typed) :] == entry.typed
             if same_words and not contradicts(replace(entry.request, arguments=()), asked):
                 entry.awaited -= 1
+                if not entry.awaited:
+                    self._unlist(uid, entry.key)
                 return entry
         return None
 
@@ -149,6 +159,7 @@ class AdviceStore:
         """Store one piece of advice, and forget the oldest when there are too many."""
         self._forget(key)
         entry = Stored(
+            key=key,
             uid=uid,
             script=script_hash(thought.text),
             request=replace(thought.request, environment=None),
@@ -158,8 +169,7 @@ class AdviceStore:
             timing=timing or {},
         )
         self._entries[key] = entry
-        for index in (entry.uid, (entry.uid, entry.script)):
-            self._keys.setdefault(index, []).append(key)
+        self._keys.setdefault((entry.uid, entry.script), {})[key] = None
         while len(self._entries) > self.max_entries:
             self._forget(next(iter(self._entries)))
         return entry
@@ -177,18 +187,23 @@ class AdviceStore:
         self._entries.clear()
         self._keys.clear()
 
-    def _latest(self, index: Hashable) -> list[Stored]:
+    def _latest(self, index: Hashable) -> Iterator[Stored]:
         """Return fresh entries that say something, the latest first."""
-        found = (self.exact(key) for key in reversed(tuple(self._keys.get(index, ()))))
-        return [entry for entry in found if entry is not None and not entry.advised.wanted]
+        for key in reversed(tuple(self._keys.get(index, ()))):
+            entry = self.exact(key)
+            if entry is not None and not entry.advised.wanted:
+                yield entry
 
     def _forget(self, key: str) -> None:
         """Remove an entry from everywhere."""
         entry = self._entries.pop(key, None)
-        if entry is None:
-            return
-        for index in (entry.uid, (entry.uid, entry.script)):
-            left = self._keys[index]
-            left.remove(key)
-            if not left:
-                del self._keys[index]
+        if entry is not None:
+            self._unlist(entry.uid, key)
+            self._unlist((entry.uid, entry.script), key)
+
+    def _unlist(self, index: Hashable, key: str) -> None:
+        """Remove a key from one list, and the list when it was the last."""
+        keys = self._keys.get(index, {})
+        keys.pop(key, None)
+        if not keys:
+            self._keys.pop(index, None)

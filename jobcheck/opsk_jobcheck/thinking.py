@@ -19,6 +19,7 @@ from opsk_jobcheck.request import SlurmRequest
 if TYPE_CHECKING:
     from opsk_jobcheck.advice import Advice
     from opsk_jobcheck.live.handing import LiveReader
+    from opsk_jobcheck.told import Told
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,9 @@ class Thought:
     unread
         Files that were wanted before and could not be fetched: they are not wanted again.
     quick
-        True when only the verdict is wanted: nothing is searched.
+        True when only the verdict is wanted: nothing is searched, and only the short lines are written.
+    is_hurried
+        True while many wait: what was not searched for before is left out.
     detail
         How much the user wants to read.
     ascii_only
@@ -60,6 +63,7 @@ class Thought:
     may_want: bool = False
     unread: tuple[str, ...] = ()
     quick: bool = False
+    is_hurried: bool = False
     detail: str = "default"
     ascii_only: bool = False
 
@@ -69,10 +73,10 @@ class Thought:
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> Thought:
-        """Return what ``packed`` packed."""
-        request = dict(document["request"])
+        """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
+        request = _known(SlurmRequest, document["request"])
         request["arguments"] = tuple(request["arguments"])
-        return cls(**{**document, "request": SlurmRequest(**request)})
+        return cls(**{**_known(cls, document), "request": SlurmRequest(**request)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,8 @@ class Advised:
         The script says so: nothing is to be said either, unless the site's policy holds or refuses the job.
     wanted
         Paths whose text would say more; then nothing else is set.
+    is_short
+        Something was left out because many wait: once fewer do, it is thought about anew.
     lines, short_lines, comment
         For the terminal, for a terminal that saw nothing else, and for the job's record.
     oom_probability
@@ -95,12 +101,16 @@ class Advised:
         Inputs of the memory that nobody stated and that may be otherwise: with any of them, nothing is certain.
     why, would_fit
         Why it will run out of memory, and a change after which it would fit; empty where there is nothing to say.
+    kept
+        Where the site has a store: cluster, model and plan as ``opsk check --json`` tells them, as text. With what is
+        measured later this is a run to calibrate with.
     """
 
     silent: bool = False
     opted_out: bool = False
     wanted: tuple[str, ...] = ()
     verdict: str = ""
+    is_short: bool = False
     lines: tuple[str, ...] = ()
     short_lines: tuple[str, ...] = ()
     comment: str = ""
@@ -108,6 +118,7 @@ class Advised:
     guessed: tuple[str, ...] = ()
     why: str = ""
     would_fit: str = ""
+    kept: str = ""
 
     def packed(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -115,9 +126,20 @@ class Advised:
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> Advised:
-        """Return what ``packed`` packed."""
+        """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         lists = {name: tuple(document[name]) for name in ("wanted", "lines", "short_lines", "guessed")}
-        return cls(**{**document, **lists})
+        return cls(**{**_known(cls, document), **lists})
+
+
+def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that this release knows: advisor and workers differ between an upgrade and the restart."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = frozenset(item.name for item in fields(kind))
+    return {name: entry for name, entry in document.items() if name in names}
+
+
+_NAMES: dict[type, frozenset[str]] = {}
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
@@ -146,9 +168,12 @@ class SiteThinker:
         from opsk_jobcheck.live.handing import LiveReader, fingerprint
         from opsk_jobcheck.live.watching import FOLDER_VARIABLE, is_watched
         from opsk_jobcheck.site import site_adviser
+        from opsk_jobcheck.told import ToldBefore
 
+        self._is_kept = site.store.url is not None
         folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
         self._adviser = replace(site_adviser(site, with_wires=bool(folder)), kept=Kept())
+        self._told_before = ToldBefore()
         self._live: LiveReader | None = None
         if folder and self._adviser.wires is not None:
             self._live = LiveReader(Path(folder), time.monotonic, fingerprint(self._adviser.wires))
@@ -165,11 +190,13 @@ class SiteThinker:
 
     def think(self, thought: Thought) -> Advised:
         """Return the advice; nothing here opens a path that the script names."""
-        from opsk_jobcheck.live.wanted import wanted_nodes
+        from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
         from opsk_jobcheck.protocol import MAX_FILES
         from opsk_jobcheck.readers.script import read_script
+        from opsk_jobcheck.stored import script_hash
 
-        workload = read_script(thought.text, file=thought.file, request=thought.request, files=thought.files)
+        request = self._on_partition(thought.request)
+        workload = read_script(thought.text, file=thought.file, request=request, files=thought.files)
         known = {*thought.files, *thought.unread}
         wanted = tuple(path for path in workload.wanted_files if path not in known)[:MAX_FILES]
         if wanted and thought.may_want:
@@ -177,33 +204,44 @@ class SiteThinker:
             return Advised(wanted=wanted)
         if not workload.is_training:
             return Advised(silent=True)
-        if thought.quick:
-            return _advised(replace(self._adviser, search=False).advise(workload), thought)
-        adviser = replace(self._adviser, live=self._live.state()) if self._live is not None else self._adviser
-        return _advised(adviser.advise(workload, wanted_nodes(thought.text, thought.request)), thought)
+        live = self._live.state() if self._live is not None and not thought.quick else None
+        asked = ANY_NODES if thought.quick else wanted_nodes(thought.text, thought.request)
+
+        def worked_out() -> Told:
+            searching = replace(self._adviser, search=not thought.quick, live=live, is_hurried=thought.is_hurried)
+            return self._told(searching.advise(workload, asked), thought)
+
+        told = self._told_before.get(workload, asked, thought, live, worked_out)
+        return told.of_script(script_hash(thought.text)[:12])
+
+    def _told(self, advice: Advice, thought: Thought) -> Told:
+        from opsk_jobcheck.document import kept_text, record
+        from opsk_jobcheck.told import Told
+
+        said = _advised(advice, thought)
+        return Told(advised=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice))
+
+    def _on_partition(self, request: SlurmRequest) -> SlurmRequest:
+        """Return a request with the nodes that its partition gives, where it asks for no number and Slurm was asked."""
+        live = self._live.state() if self._live is not None and request.is_left_to_partition else None
+        return live.with_least_nodes(request, self._adviser.default_partition) if live is not None else request
 
 
 def _advised(advice: Advice, thought: Thought) -> Advised:
-    """Return what is said of one piece of advice."""
-    from opsk_jobcheck.document import record
+    """Return what is said of one piece of advice, without its record."""
     from opsk_jobcheck.enforcing import memory_guesses, oom_probability, why_oom, would_fit
-    from opsk_jobcheck.rendering import lines, short_lines
-    from opsk_jobcheck.stored import script_hash
+    from opsk_jobcheck.rendering import lines, per_task, short_lines
 
-    is_array = thought.request.is_array
+    is_array, plain = thought.request.is_array, thought.ascii_only
+    told = lines(advice, thought.detail, ascii_only=plain) if not thought.quick else ()
     return Advised(
         opted_out=advice.workload.opted_out,
         verdict=str(advice.verdict),
-        lines=_per_task(lines(advice, thought.detail, ascii_only=thought.ascii_only), is_array=is_array),
-        short_lines=_per_task(short_lines(advice, ascii_only=thought.ascii_only), is_array=is_array),
-        comment=record(advice, script_hash=script_hash(thought.text)[:12]).render(),
+        is_short=advice.is_short,
+        lines=per_task(told, is_array=is_array, ascii_only=plain),
+        short_lines=per_task(short_lines(advice, ascii_only=plain), is_array=is_array, ascii_only=plain),
         oom_probability=oom_probability(advice),
         guessed=memory_guesses(advice),
         why=why_oom(advice),
         would_fit=would_fit(advice),
     )
-
-
-def _per_task(lines: tuple[str, ...], *, is_array: bool) -> tuple[str, ...]:
-    """Return lines that say, for a job array, that they are about one of its tasks."""
-    return (f"{lines[0]} · each task of the array", *lines[1:]) if is_array and lines else lines

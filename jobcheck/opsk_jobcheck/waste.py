@@ -122,7 +122,6 @@ def _tp_across_nodes(question: Question, near: Near | None, best: BestPlan | Non
         kind=WasteKind.TP_ACROSS_NODES,
         what=f"TP {tp} leaves the {limit} GPUs that fast links join",
         cost_share=_share(question, "tp"),
-        advice="" if change else f"keep TP at {limit} or below",
         change=change,
     )
 
@@ -141,9 +140,16 @@ def _bubble(question: Question, near: Near | None, best: BestPlan | None) -> Ite
         kind=WasteKind.BUBBLE,
         what=f"{pp} stages with {batches} micro-batches wait {share:.0%} of the step",
         cost_share=share,
-        advice="" if change else "a larger global batch, or fewer stages",
+        advice="a larger global batch" if change is None and _is_larger_batch_better(question) else "",
         change=change,
     )
+
+
+def _is_larger_batch_better(question: Question) -> bool:
+    """Tell whether twice the batch is predicted to fit, in less than twice the time: more may be held at a time."""
+    larger = replace(question.plan, global_batch=2 * question.plan.global_batch)
+    near = predicted(question, [Alternative(plan=larger, changes=())])
+    return near is not None and bool(near.fits[0]) and float(near.step_ratio[0]) <= 2 * (1 - MIN_GAIN)
 
 
 def _too_many_gpus(question: Question) -> Iterator[Waste]:

@@ -186,7 +186,7 @@ def test_a_batch_that_does_not_divide_is_told_with_what_comes_of_the_next_one() 
     assert advice.verdict is Verdict.UNKNOWN
     (found,) = advice.waste
     # 64 GPUs / TP 8 = DP 8: the next multiple of 8 after 100
-    assert (found.kind, found.advice.partition(":")[0]) == (WasteKind.BATCH, "--global-batch-size 104")
+    assert (found.kind, found.advice[:23]) == (WasteKind.BATCH, "--global-batch-size 104")
     assert "GiB per GPU" in found.advice
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from opsk_jobcheck import audit
 from opsk_jobcheck.audit import MAX_QUEUED, AuditLog
 
 
@@ -48,6 +50,35 @@ def test_a_full_disk_loses_records_and_says_how_many(tmp_path: Path) -> None:
     assert record["lost_before"] == 5
 
 
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system writes what has room, and refuses the rest."""
+    path = tmp_path / "audit.jsonl"
+    room = [300]
+    write = os.write
+
+    def cut_off(file: int, data: bytes) -> int:
+        if not data.startswith(b'{"time"') and room[0] == 300:
+            return write(file, data)
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = write(file, data[: room[0]])
+        room[0] -= done
+        return done
+
+    monkeypatch.setattr(audit.os, "write", cut_off)
+    log = AuditLog(path)
+    log.write(number=0, text="x" * 150)
+    log.write(number=1, text="x" * 150)
+    while room[0] or not log._queue.empty():
+        os.sched_yield()
+    room[0] = 1 << 20
+    log.write(number=2)
+    log.close()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert records[-1]["number"] == 2
+    assert 0 < sum(record.get("lost_before", 0) for record in records) <= 2
+
+
 def test_a_file_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     """Opening a FIFO that nobody reads waits for ever: writing goes on, and closing too."""
     os.mkfifo(tmp_path / "fifo")
@@ -55,6 +86,7 @@ def test_a_file_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     for number in range(MAX_QUEUED + 10):
         log.write(number=number)
     log.close(timeout_s=0.1)
+    assert log._lost >= 9  # the thread may hold one of the ten that found no room
 
 
 def test_a_directory_that_is_missing_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,35 @@ def test_exit_status_and_verdict(script: Path, text: str, status: int, verdict: 
     assert check(script, *CLUSTER).return_value == status
 
 
+ARRAY = megatron_script(FITS).replace("#SBATCH --nodes", "#SBATCH --array=1-4\n#SBATCH --nodes")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "environment", "is_array"),
+    [
+        (megatron_script(FITS), (), {}, False),
+        (ARRAY, (), {}, True),
+        (megatron_script(FITS), ("--sbatch", "-J x -a 0-7%2"), {}, True),
+        (megatron_script(FITS), (), {"SBATCH_ARRAY_INX": "1-4"}, True),
+    ],
+)
+def test_advice_on_an_array_says_that_it_is_about_each_of_its_tasks(
+    script: Path,
+    text: str,
+    options: tuple[str, ...],
+    environment: dict[str, str],
+    is_array: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script.write_text(text)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for detail in ("long", "short"):
+        told = check(script, *CLUSTER, *options, "--detail", detail).stdout.splitlines()
+        assert told[0].endswith(" · each task of the array") is is_array
+        assert "each task" not in " ".join(told[1:])
+
+
 @pytest.mark.parametrize("name", ["hello", "llama3-70b-megatron", "llama3-8b-megatron", "site-launcher"])
 def test_advice_on_the_examples_reads_as_accepted(
     name: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
 from opsk_jobcheck.stored import key_of
 from opsk_jobcheck.thinking import SiteThinker
-from tests.fakes.mutations import FuzzCase, advise_question, fuzz_case, submit_question
+from tests.fakes.hostile_questions import advise_question, submit_question
+from tests.fakes.mutations import FuzzCase, fuzz_case
 from tests.fakes.recipes import TEMPLATES, Script
 
 COUNT = int(os.environ.get("OPSK_FUZZ", "0"))
@@ -69,12 +71,12 @@ REACHES_OUT = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_
 OWN = (str(Path(__file__).resolve().parents[2]), sys.prefix, sys.base_prefix, "/usr/lib", "/usr/share")
 """Where Python and opsk themselves lie: modules and the catalogue are read when they are first needed."""
 reached: list[str] = []
-is_watched = False
+watched_thread: int | None = None
 
 
 def note(event: str, found: tuple[object, ...]) -> None:
-    """Take down what is opened, started or connected to while a script is thought about."""
-    if not is_watched:
+    """Take down what the thinking thread opens, starts or connects to; other tests' threads may still be reading."""
+    if watched_thread is None or watched_thread != threading.get_ident():
         return
     if event in REACHES_OUT or (event == "open" and isinstance(found[0], str) and not found[0].startswith(OWN)):
         reached.append(f"{event} {str(found[0])[:200]!r}")
@@ -90,7 +92,7 @@ class HangError(Exception):
 @contextmanager
 def watched(case: object) -> Iterator[None]:
     """End what takes too much CPU time with the place where it is; nothing may be opened or started meanwhile."""
-    global is_watched
+    global watched_thread
 
     def ring(_: int, frame: FrameType | None) -> None:
         raise HangError(f"more than {HANG_CPU_S} s of CPU on {case}, now in {frame}")
@@ -98,11 +100,11 @@ def watched(case: object) -> Iterator[None]:
     before = signal.signal(signal.SIGPROF, ring)
     signal.setitimer(signal.ITIMER_PROF, HANG_CPU_S)
     reached.clear()
-    is_watched = True
+    watched_thread = threading.get_ident()
     try:
         yield
     finally:
-        is_watched = False
+        watched_thread = None
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
     assert not reached, (case, reached)

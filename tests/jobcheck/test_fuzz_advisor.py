@@ -13,7 +13,8 @@ import pytest
 from psutil import Process
 
 from tests.fakes.advisor_process import RunningAdvisor, config_text, eventually
-from tests.fakes.mutations import advise_question, fuzz_case, submit_question
+from tests.fakes.hostile_questions import advise_question, submit_question
+from tests.fakes.mutations import fuzz_case
 from tests.fakes.recipes import HEAD
 
 COUNT = int(os.environ.get("OPSK_FUZZ", "0")) // 10 or 150

@@ -11,7 +11,7 @@ from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.kept import Kept, LatestUsed
 from opsk_jobcheck.readers.script import read_script
-from opsk_jobcheck.rendering import lines
+from opsk_jobcheck.rendering import SHORT, lines
 from opsk_jobcheck.request import SlurmRequest
 
 SCRIPT = (
@@ -47,6 +47,26 @@ def test_another_seed_name_and_comment_is_the_same_recipe(adviser: Adviser) -> N
     assert searched(adviser) == 1
     assert second.suggestions == first.suggestions
     assert lines(second) == lines(anew(adviser, other))
+
+
+def test_in_a_hurry_a_new_recipe_is_not_searched_and_the_advice_says_so(adviser: Adviser) -> None:
+    """Verdict, memory and speed are what they are without a hurry."""
+    short, full = advise(replace(adviser, is_hurried=True), SCRIPT), anew(adviser, SCRIPT)
+    assert short.is_short
+    assert not full.is_short
+    assert searched(adviser) == 0
+    assert [line for line in lines(short) if line.startswith("short ")] == [f"short    {SHORT}"]
+    assert not any(line.startswith("short ") for line in lines(full))
+    assert lines(short)[:2] == lines(full)[:2]
+    assert (short.verdict, short.suggestions, short.best) == (full.verdict, (), None)
+
+
+def test_in_a_hurry_a_known_recipe_is_answered_in_full(adviser: Adviser) -> None:
+    first = advise(adviser, SCRIPT)
+    assert first.suggestions
+    hurried = advise(replace(adviser, is_hurried=True), SCRIPT.replace("SEED=1", "SEED=2"))
+    assert not hurried.is_short
+    assert lines(hurried) == lines(first)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,13 @@ def test_partition_and_exclusion_of_the_job_count(adviser: Adviser) -> None:
     assert advised(elsewhere, 4, live).placement.free_nodes == 0
 
 
+def test_a_job_without_a_partition_goes_where_slurm_says_unless_the_site_says_otherwise(adviser: Adviser) -> None:
+    live = replace(state_of(adviser), default_partition="cpu")
+    assert advised(adviser, 4, live).placement.free_nodes == 0
+    assert advised(adviser, 4, live, NodesWanted(partitions=("gpu",))).placement.free_nodes == 16
+    assert advised(replace(adviser, default_partition="gpu"), 4, live).placement.free_nodes == 16
+
+
 def test_an_old_state_is_said_to_be_old_and_a_very_old_one_not_used(adviser: Adviser) -> None:
     live = state_of(adviser)
     assert "(as of 2 min ago)" in str(network_line(advised(adviser, 4, replace(live, age_s=130.0))))

@@ -12,7 +12,8 @@ from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.rendering import MAX_LINES, Detail, detail_of, is_ascii_only, lines, short_lines
-from opsk_jobcheck.words.line import MAX_WIDTH
+from opsk_jobcheck.words.job import MAX_PROBLEM
+from opsk_jobcheck.words.line import LABEL_WIDTH, MAX_WIDTH
 from tests.fakes.launch_scripts import megatron_script
 
 OOM = "--micro-batch-size 4 --global-batch-size 256"
@@ -157,6 +158,25 @@ def test_a_problem_names_file_and_line_and_what_to_do(adviser: Adviser) -> None:
 def test_a_problem_without_a_place_stands_alone() -> None:
     workload = Workload(framework="megatron-lm", problems=(Problem(what="something is odd"),))
     assert lines(Adviser().advise(workload))[-1] == "problem  something is odd"
+
+
+@pytest.mark.parametrize("words", [1, 10, 30, 60, 400])
+def test_a_long_problem_is_cut_where_it_says_what_is_wrong_and_keeps_what_to_do(words: int) -> None:
+    what = " ".join(["something, or other,"] * words)
+    workload = Workload(framework="megatron-lm", problems=(Problem(what=what, line=4, hint="ask for 8 GPUs"),))
+    told = next(line for line in lines(Adviser().advise(workload)) if line.startswith("problem"))
+    assert told.startswith("problem  line 4: something")
+    assert told.endswith("; ask for 8 GPUs")
+    assert len(told) <= LABEL_WIDTH + MAX_PROBLEM
+
+
+@pytest.mark.parametrize("length", [100, 140, 150, 160, 5000])
+def test_a_hint_that_leaves_no_room_stands_alone(length: int) -> None:
+    hint = "take the other one " * (length // 19)
+    workload = Workload(framework="megatron-lm", problems=(Problem(what="it is odd " * 40, hint=hint),))
+    told = next(line for line in lines(Adviser().advise(workload)) if line.startswith("problem"))
+    assert "take the other one" in told
+    assert len(told) <= LABEL_WIDTH + MAX_PROBLEM
 
 
 def test_a_gpu_that_nobody_knows_is_shown_as_asked(adviser: Adviser) -> None:

@@ -109,7 +109,7 @@ def test_both_hooks_see_the_same_request() -> None:
 
 def test_unset_fields_are_not_asked_for() -> None:
     job = {"min_nodes": NO_VAL, "max_nodes": NO_VAL, "num_tasks": NO_VAL, "ntasks_per_node": 65534, "shared": 65534}
-    assert submitted(**job) == SlurmRequest(nodes=1, is_merged=True, arguments=("8",))
+    assert submitted(**job) == SlurmRequest(nodes=1, is_merged=True, is_left_to_partition=True, arguments=("8",))
 
 
 # Measured on 22.05 to 26.05: min_nodes is NO_VAL for all of these, and the job gets one node.
@@ -123,8 +123,20 @@ def test_unset_fields_are_not_asked_for() -> None:
     ],
 )
 def test_who_asks_for_no_nodes_gets_one(options: dict[str, str], fields: dict[str, Any]) -> None:
-    assert typed(**options).nodes == 1
-    assert submitted(**{"min_nodes": NO_VAL, "max_nodes": NO_VAL, "num_tasks": NO_VAL, **fields}).nodes == 1
+    asked = submitted(**{"min_nodes": NO_VAL, "max_nodes": NO_VAL, "num_tasks": NO_VAL, **fields})
+    assert (typed(**options).nodes, typed(**options).is_left_to_partition) == (1, True)
+    assert (asked.nodes, asked.is_left_to_partition) == (1, True)
+
+
+def test_host_memory_is_told_by_cli_filter() -> None:
+    assert typed(mem="200G", nodes="2").memory == {"mem": "200G"}
+    assert typed(**{"mem_per_gpu": "96G", "nodes": "2"}).memory == {"mem-per-gpu": "96G"}
+    assert submitted(min_nodes=2).memory == {}
+
+
+def test_who_asks_for_nodes_leaves_nothing_to_the_partition() -> None:
+    assert not typed(nodes="1", gpus_per_node="8").is_left_to_partition
+    assert not submitted(min_nodes=1, tres_per_node="gres/gpu:8").is_left_to_partition
 
 
 @pytest.mark.parametrize(

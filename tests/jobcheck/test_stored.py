@@ -84,7 +84,7 @@ def test_the_number_is_bounded_and_the_oldest_goes() -> None:
     assert len(store) == 10
     assert store.alike(89 % 3, thought(text="script 89")) is None
     assert store.alike(90 % 3, thought(text="script 90")) is not None
-    assert sum(map(len, store._keys.values())) == 20
+    assert sum(map(len, store._keys.values())) == 10
 
 
 def test_being_shown_counts_for_a_while() -> None:

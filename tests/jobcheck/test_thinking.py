@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.config import SiteConfig
+from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
 
@@ -65,6 +67,22 @@ def test_an_opted_out_script_is_marked_so(thinker: SiteThinker) -> None:
     assert advised.verdict == "fits"
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_job_that_leaves_its_nodes_to_a_partition_gets_as_many_as_that_gives(quick: bool) -> None:
+    class Reader:
+        def state(self) -> LiveState:
+            return LiveState(nodes=(), least_nodes={"big": 4})
+
+    thinker = SiteThinker(SiteConfig(cluster="superpod-h100"))
+    thinker._live = Reader()  # type: ignore[assignment]
+    text = LAUNCH.replace("--nodes=2 ", "").replace("torchrun --nnodes 2 --nproc-per-node 8", "srun python")
+    left = SlurmRequest(nodes=1, gpus_per_node=8, partition="big", is_merged=True, is_left_to_partition=True)
+    told = " ".join(thinker.think(thought(text, request=left, quick=quick)).short_lines)
+    assert "32 × H100 (4 nodes)" in told
+    given = replace(left, is_left_to_partition=False)
+    assert "8 × H100 (1 node)" in " ".join(thinker.think(thought(text, request=given, quick=quick)).short_lines)
+
+
 OPEN_NOTHING = """
 import sys
 from opsk.config import SiteConfig
@@ -112,3 +130,13 @@ def test_a_thought_survives_the_way_to_its_worker(text: str, arguments: list[str
 def test_advice_survives_the_way_from_its_worker(lines: list[str], comment: str) -> None:
     advised = Advised(verdict="fits", lines=tuple(lines), comment=comment)
     assert Advised.unpacked(advised.packed()) == advised
+
+
+def test_what_a_newer_release_packs_beside_is_passed_over() -> None:
+    """An advisor that was not restarted after an upgrade starts workers of the new release."""
+    thought = Thought(text="#!/bin/sh\n", file="a.sh", request=SlurmRequest(nodes=2), files={})
+    packed = thought.packed()
+    newer = packed | {"later": 1, "request": packed["request"] | {"later": 2}}
+    assert Thought.unpacked(newer) == thought
+    advised = Advised(verdict="fits", lines=("a",))
+    assert Advised.unpacked(advised.packed() | {"later": 3}) == advised

@@ -16,6 +16,11 @@ from tests.fakes.questions import CLUSTER, question_of
 
 TP8_PP8 = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --micro-batch-size 1 --sequence-parallel"
 GOOD = f"{TP8_PP8} --use-distributed-optimizer --global-batch-size 128"
+TP8_PP4 = (
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 1 "
+    "--sequence-parallel --use-distributed-optimizer"
+)
+TP4_PP4 = TP8_PP4.replace("size 8", "size 4")
 JOBS = {
     WasteKind.BUBBLE: (8, f"{TP8_PP8} --use-distributed-optimizer --global-batch-size 8"),
     WasteKind.SHARDING: (16, f"{TP8_PP8} --global-batch-size 128"),
@@ -82,6 +87,13 @@ def test_a_bubble_costs_its_share_of_the_step() -> None:
     assert bubble.cost_share == pytest.approx(float(time.components["bubble"][0] / time.step_s.expected[0]))
     assert bubble.cost_share is not None
     assert bubble.cost_share > MOST_BUBBLE
+
+
+@pytest.mark.parametrize(("flags", "nodes", "advice"), [(TP8_PP4, 4, "a larger global batch"), (TP4_PP4, 2, "")])
+def test_a_larger_batch_is_advised_only_where_it_is_predicted_to_fit(flags: str, nodes: int, advice: str) -> None:
+    """One micro-batch in four stages, on 32 GPUs and on 16, which do not hold the model at all."""
+    (bubble,) = [entry for entry in waste_of(asked(flags, nodes=nodes)) if entry.kind is WasteKind.BUBBLE]
+    assert (bubble.change, bubble.advice) == (None, advice)
 
 
 def test_half_of_the_gpus_are_named_with_what_is_lost_and_saved() -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opsk.errors import OpskError
 from opsk.hostlist import fold
 from opsk.planner.interference.contention import Interference, interference
-from opsk.planner.interference.load import JobShape, default_load, placed_load
+from opsk.planner.interference.load import JobShape, Seated, default_load, placed_load, placement_of_seated
 from opsk.planner.interference.node_choice import NodeChoice, choose_nodes
 from opsk.planner.interference.running import RunningLoads
 from opsk.planner.interference.wires import Wires
 from opsk.planner.order import unit_of_nodes
-from opsk.planner.placement import Placement, place
+from opsk.planner.placement import Placement
 from opsk.topology.fabric import Fabric
 from opsk.workload.model import ModelShape
 from opsk_jobcheck.live.state import LiveState
@@ -107,22 +107,16 @@ def choose_among_free(
     """
     running = live.wire.running if live.wire is not None else RunningLoads.of(wires.links, ())
     sets = max(2, min(MOST_SETS, RANKS_JUDGED // max(shape.plan.gpus, 1)))
-    choice = choose_nodes(wires, shape, free, running, at_most=sets, around=live.around)
+    seated: dict[tuple[str, ...], Seated] = {}
+    choice = choose_nodes(wires, shape, free, running, at_most=sets, around=live.around, seated=seated)
     if not choice.best:
         return None
-    best = choice.best[0]
-    placement = place(
-        model,
-        shape.plan,
-        wires.rails,
-        best.nodes,
-        shape.gpus_per_node,
-        routes=wires.routes,
-        step=shape.step,
-        searching=False,
-        node_gpus=shape.node_gpus,
-    )
-    load = placed_load(CANDIDATE, wires, shape, placement)
+    on_best = seated[choice.best[0].nodes]
+    placement = placement_of_seated(model, wires, shape, on_best)
+    if placement.is_default:
+        load = replace(on_best.load, name=CANDIDATE)
+    else:
+        load = placed_load(CANDIDATE, wires, shape, placement)
     groups = len(set(unit_of_nodes(wires.rails, placement.nodes).values()))
     at_best = len(set(unit_of_nodes(wires.rails, compact).values())) if compact else groups
     return Chosen(

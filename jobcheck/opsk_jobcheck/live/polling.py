@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from opsk.errors import OpskError, SlurmError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 
 QUESTION_DEADLINE_S = 10.0
 LONGEST_PAUSE_S = 300.0
@@ -140,3 +140,14 @@ def topology_of(slurm: SlurmClient) -> str | None:
         return None
     name = named[1] if named else None
     return "flat" if name in ("default", "none", "flat") else name
+
+
+def partitions_of(slurm: SlurmClient) -> tuple[PartitionRecord, ...] | None:
+    """Return the partitions; ``None`` where Slurm does not say, or this way to ask knows none."""
+    partitions = getattr(slurm, "partitions", None)
+    if partitions is None:
+        return None
+    try:
+        return tuple(partitions())
+    except OpskError:
+        return None

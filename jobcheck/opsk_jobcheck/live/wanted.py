@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from math import prod
 
 from opsk import hostlist
 from opsk.errors import InputError
+from opsk_jobcheck.host_memory import HostMemoryAsked, memory_asked
 from opsk_jobcheck.readers.directives import directive_options
 from opsk_jobcheck.request import SlurmRequest
 
@@ -35,6 +37,9 @@ class NodesWanted:
         ``--reservation``; which nodes it holds is not known here.
     is_exclusive
         Whole nodes are asked for.
+    memory, cpus_per_node
+        Host memory as asked for, and CPUs of a node where tasks and CPUs of each are given; placements do not depend
+        on them.
     unclear
         What of it cannot be understood, in words; then nothing is said of free nodes.
     """
@@ -45,6 +50,8 @@ class NodesWanted:
     exclude: frozenset[str] = frozenset()
     reservation: str | None = None
     is_exclusive: bool = False
+    memory: HostMemoryAsked | None = field(default=None, compare=False)
+    cpus_per_node: int | None = field(default=None, compare=False)
     unclear: str = ""
 
 
@@ -64,6 +71,7 @@ def wanted_nodes(text: str | bytes, request: SlurmRequest | None = None) -> Node
     constraint, reservation = asked("constraint", "constraint"), asked("reservation", "reservation")
     partitions = asked("partition", "partition") or ""
     is_exclusive = "exclusive" in options or bool(getattr(request, "is_exclusive", False))
+    cpus, tasks = asked("cpus-per-task", "cpus_per_task"), asked("ntasks-per-node", "ntasks_per_node")
     try:
         if constraint is not None:
             feature_test(constraint)
@@ -74,9 +82,24 @@ def wanted_nodes(text: str | bytes, request: SlurmRequest | None = None) -> Node
             exclude=frozenset(_names(asked("exclude", "exclude"), "--exclude")),
             reservation=reservation,
             is_exclusive=is_exclusive,
+            memory=_memory(options, request),
+            cpus_per_node=_product(cpus, tasks),
         )
     except InputError as error:
         return NodesWanted(unclear=error.message)
+
+
+def _memory(options: Mapping[str, str], request: SlurmRequest | None) -> HostMemoryAsked | None:
+    """Return the host memory asked for; what Slurm has merged counts alone."""
+    if request is not None and (request.memory or request.is_merged):
+        return memory_asked(request.memory)
+    return memory_asked(options)
+
+
+def _product(*counts: str | None) -> int | None:
+    """Return the product of counts, ``None`` where one is not given."""
+    given = [int(count) for count in counts if count and count.isascii() and count.isdigit() and len(count) < 8]
+    return prod(given) if len(given) == len(counts) else None
 
 
 def _names(value: str | None, option: str) -> tuple[str, ...]:

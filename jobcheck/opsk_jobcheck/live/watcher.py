@@ -25,10 +25,11 @@ from opsk.planner.interference.node_choice import busy_leaves
 from opsk.planner.step_model import as_cabled
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.command import CommandClient
-from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk_jobcheck.adviser import Adviser
+from opsk_jobcheck.live import snapshots
 from opsk_jobcheck.live.handing import LiveWriter, fingerprint
-from opsk_jobcheck.live.polling import QUESTION_DEADLINE_S, Poller, Round, topology_of
+from opsk_jobcheck.live.polling import ALL_AGAIN_ROUNDS, QUESTION_DEADLINE_S, Poller, Round, partitions_of, topology_of
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.site import site_adviser
 from opsk_jobcheck.worker import read_frame
@@ -69,6 +70,8 @@ class Watch:
         self._around: dict[str, float] = {}
         self._topology: str | None = None
         self._source = ""
+        self._partitions: tuple[PartitionRecord, ...] = ()
+        self._states = 0
 
     def state(self, found: Round, *, laid: bool = True) -> LiveState:
         """Return the state after one round.
@@ -83,6 +86,9 @@ class Watch:
         if not self._source:
             self._topology = topology_of(self._slurm)
             self._source = f"Slurm {'.'.join(f'{part:02d}' for part in self._slurm.release())}"
+        if self._states % ALL_AGAIN_ROUNDS == 0 and (partitions := partitions_of(self._slurm)) is not None:
+            self._partitions = partitions
+        self._states += 1
         held = {node for job in found.jobs for node in job.nodes}
         return LiveState(
             nodes=found.nodes,
@@ -90,6 +96,8 @@ class Watch:
             hidden_nodes=sum(_is_held(node) and node.name not in held for node in found.nodes),
             source=self._source,
             topology=self._topology,
+            default_partition=next((part.name for part in self._partitions if part.is_default), None),
+            least_nodes={part.name: part.min_nodes for part in self._partitions if part.min_nodes > 1},
             wire=self._wire if laid else None,
             around=self._around if laid else {},
         )
@@ -109,7 +117,7 @@ class Watch:
 
 def _what_counts(jobs: tuple[JobRecord, ...]) -> object:
     """Return what the traffic of jobs depends on."""
-    return tuple((job.id, job.state, job.nodes, job.admin_comment, job.comment) for job in jobs)
+    return tuple((job.id, job.state, job.nodes, job.admin_comment) for job in jobs)
 
 
 def _is_held(node: NodeRecord) -> bool:
@@ -187,6 +195,8 @@ def stand(site: SiteConfig) -> None:
         raise ConfigError(f"{folder}: others may write there", hint="make a folder of the advisor's user alone")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logging.basicConfig(level=logging.WARNING, format="opsk watcher: %(levelname)s %(message)s")
+    if site.top.slurm_interval_s:
+        threading.Thread(target=snapshots.stand, args=(folder, site.top.slurm_interval_s), daemon=True).start()
     _watch_site(site, folder)
 
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from opsk.config import SiteConfig
+from opsk.own_folder import OwnFolder
+from opsk_jobcheck.kept_running import KeptRunning
 from opsk_jobcheck.live.heading import MAX_AGE_S, OLD_S, LiveHead
 from opsk_jobcheck.protocol import frame
 
-WATCHER_COMMAND = (sys.executable, "-m", "opsk_jobcheck.live.watcher")
+WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.live.watcher")
 FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
 """Tells workers where states are handed over."""
 RESTART_PAUSE_S = 30.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-log = logging.getLogger(__name__)
 
 
 def is_watched(site: SiteConfig) -> bool:
@@ -43,10 +38,9 @@ class LiveWatch:
     def __init__(self, site: SiteConfig, *, command: Sequence[str] = WATCHER_COMMAND) -> None:
         self._site = site
         self._command = command
-        self._folder: Path | None = None
+        self._folder: OwnFolder | None = None
         self._head: LiveHead | None = None
-        self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._watcher = KeptRunning("running jobs are not watched", RESTART_PAUSE_S, self._begun)
 
     def environment(self, site: SiteConfig) -> dict[str, str]:
         """Return what workers of this configuration must know; the folder is made when it is first asked for."""
@@ -56,15 +50,14 @@ class LiveWatch:
             self._head = LiveHead(site.advisor.live_folder, time.monotonic)
             return {FOLDER_VARIABLE: str(site.advisor.live_folder)}
         if self._folder is None:
-            runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-            self._folder = Path(tempfile.mkdtemp(prefix="live-", dir=runtime or None))
-        self._head = LiveHead(self._folder, time.monotonic)
-        return {FOLDER_VARIABLE: str(self._folder)}
+            self._folder = OwnFolder("live")
+        self._head = LiveHead(self._folder.path, time.monotonic)
+        return {FOLDER_VARIABLE: str(self._folder.path)}
 
     @property
     def pid(self) -> int | None:
         """Process id of the watcher, ``None`` where none runs."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return self._watcher.process.pid if self._watcher.process is not None else None
 
     def generation(self) -> str:
         """Return what advice on free nodes and shared links depends on, and "" where nothing is known."""
@@ -77,59 +70,27 @@ class LiveWatch:
 
     def start(self) -> None:
         """Begin to watch, where this site is watched."""
-        if self.environment(self._site) and self._site.advisor.live_folder is None and self._task is None:
-            self._task = asyncio.create_task(self._keep())
+        folder = self.environment(self._site).get(FOLDER_VARIABLE)
+        if folder and self._site.advisor.live_folder is None:
+            self._watcher.start((*self._command, folder), ONE_THREAD)
 
     async def renew(self, site: SiteConfig) -> None:
         """Watch with a new configuration; the folder stays."""
-        await self._stop()
+        await self._watcher.stop()
         self._site = site
         self.start()
 
     async def close(self) -> None:
         """End the watcher and remove the folder."""
-        await self._stop()
+        await self._watcher.stop()
         if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(self._folder.remove)
 
-    async def _stop(self) -> None:
-        """End the watcher."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _keep(self) -> None:
-        """Start the watcher, and again some time after it has ended."""
-        while True:
-            try:
-                await self._run()
-            except OSError as error:
-                log.warning("running jobs are not watched: %s", error.strerror)
-            await asyncio.sleep(RESTART_PAUSE_S)
-
-    async def _run(self) -> None:
-        """Run the watcher until it ends."""
-        if self._folder is None:
-            return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            str(self._folder),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **ONE_THREAD},
-        )
-        self._process = process
-        try:
-            if process.stdin is not None:
-                with suppress(OSError):
-                    process.stdin.write(frame(self._site.model_dump_json().encode()))
-                    await process.stdin.drain()
-            await process.wait()
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+    async def _begun(self, process: asyncio.subprocess.Process) -> None:
+        """Tell a watcher what to watch, in a folder that is there."""
+        if self._folder is not None:
+            self._folder.path.mkdir(mode=0o700, exist_ok=True)
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.write(frame(self._site.model_dump_json().encode()))
+                await process.stdin.drain()

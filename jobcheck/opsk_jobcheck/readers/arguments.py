@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from opsk_jobcheck.readers.shell.values import Invocation, Part, Text, literal, unknown
 
@@ -13,12 +15,12 @@ _OVERRIDE = re.compile(r"\+{0,2}([a-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)
 NO_VALUE = Text()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(NamedTuple):
     """One flag with its value; ``line`` is where the value was written, or the flag when it takes none.
 
     ``certain`` is False for a flag of which it is not known whether it is passed; its value is then unknown.
     ``written`` is the flag as the script has it, with its underscores: what somebody pastes must be spelled like that.
+    ``at`` is the index of its word in the command.
     """
 
     flag: str
@@ -26,6 +28,7 @@ class Argument:
     line: int
     certain: bool = True
     written: str = ""
+    at: int = 0
 
     @property
     def shown(self) -> str:
@@ -58,40 +61,63 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
     flags: dict[str, Argument] = {}
     overrides: dict[str, Argument] = {}
     opaque: list[Text] = []
-    row = list(words)
-    for index, word in enumerate(row):
-        head = word.parts[0].text if word.parts and not word.parts[0].why else ""
+    row = tuple(words)
+    heads = [parts[0].text if (parts := word.parts) and not parts[0].why else "" for word in row]
+    marks = [_FLAG.match(head) if head[:1] == "-" else None for head in heads]
+    for index, (word, head, mark) in enumerate(zip(row, heads, marks, strict=True)):
         if head[:1] == "-":
-            match = _FLAG.match(head)
-            if match is None:
+            if mark is None:
                 continue
-            name = "--" + match.group().lstrip("-").replace("_", "-")
-            if head[match.end() : match.end() + 1] == "=":
-                value = after(word, match.end() + 1)
-                flags[name] = Argument(flag=name, value=value, line=value.line or word.line, written=match.group())
-            elif match.end() == len(head) and len(word.parts) == 1:
-                following = row[index + 1] if index + 1 < len(row) and name not in valueless else NO_VALUE
-                value = NO_VALUE if _is_flag(following) else following
-                flags[name] = Argument(flag=name, value=value, line=value.line or word.line, written=match.group())
+            written = mark.group()
+            name, size = _flag_name(written), len(written)
+            if head[size : size + 1] == "=":
+                value = after(word, size + 1)
+            elif size == len(head) and len(word.parts) == 1:
+                takes_next = index + 1 < len(row) and marks[index + 1] is None and name not in valueless
+                value = row[index + 1] if takes_next else NO_VALUE
+            else:
+                continue
+            flags[name] = Argument(flag=name, value=value, line=value.line or word.line, written=written, at=index)
         elif "=" in head and (match := _OVERRIDE.match(head)):
             value = after(word, match.end())
-            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=value.line or word.line)
-        elif word.known is None and not head:
+            line = value.line or word.line
+            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, at=index)
+        elif not head and word.known is None:
             opaque.append(word)
             for part in word.parts:
-                _doubt(part, flags, overrides)
+                _doubt(part, flags, overrides, index)
     return Arguments(flags=flags, overrides=overrides, opaque=tuple(opaque))
 
 
-def _doubt(part: Part, flags: dict[str, Argument], overrides: dict[str, Argument]) -> None:
+@lru_cache(maxsize=4096)
+def _flag_name(written: str) -> str:
+    """Return the name of a flag; scripts have the same ones."""
+    return "--" + written.lstrip("-").replace("_", "-")
+
+
+def behind(arguments: Arguments, words: Sequence[Text], start: int) -> Arguments:
+    """Return what `parse_arguments` makes of the words from ``start`` on, from what it made of all of them.
+
+    The last of equal flags counts, so that one before those words is none of theirs only where none of them is its own.
+    """
+    own = {id(word) for word in words[start:]} if arguments.opaque else set()
+    return Arguments(
+        flags={name: argument for name, argument in arguments.flags.items() if argument.at >= start},
+        overrides={name: argument for name, argument in arguments.overrides.items() if argument.at >= start},
+        opaque=tuple(word for word in arguments.opaque if id(word) in own),
+    )
+
+
+def _doubt(part: Part, flags: dict[str, Argument], overrides: dict[str, Argument], index: int) -> None:
     """Make unknown what an unknown part of the command may set."""
     value = unknown(part.why, part.line)
     for mention in part.mentions:
         if match := _FLAG.match(mention):
-            name = "--" + match.group().lstrip("-").replace("_", "-")
-            flags[name] = Argument(flag=name, value=value, line=part.line, certain=False)
+            name = _flag_name(match.group())
+            flags[name] = Argument(flag=name, value=value, line=part.line, certain=False, at=index)
         elif match := _OVERRIDE.match(mention):
-            overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=part.line, certain=False)
+            name = match.group(1)
+            overrides[name] = Argument(flag=name, value=value, line=part.line, certain=False, at=index)
 
 
 def after(text: Text, count: int) -> Text:
@@ -99,9 +125,3 @@ def after(text: Text, count: int) -> Text:
     first = text.parts[0]
     rest = literal(first.text[count:], first.line)
     return Text((*rest.parts, *text.parts[1:]))
-
-
-def _is_flag(word: Text) -> bool:
-    """Return whether a word begins a flag: two dashes, or one and a letter."""
-    parts = word.parts
-    return bool(parts and parts[0].text[:1] == "-" and not parts[0].why and _FLAG.match(parts[0].text))

@@ -78,7 +78,7 @@ def read_axolotl(match: Match, reading: Reading) -> None:
     if model is not None and not model.why and isinstance(model.value, str) and model.value:
         name_model(model, invocation, reading)
     close(config, invocation, reading, launch=launch, doubt=is_unread)
-    read_trainable(invocation.words, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config))
 
 
 AXOLOTL = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read_axolotl)

@@ -110,7 +110,7 @@ def read_composer(match: Match, reading: Reading) -> None:
     name = config.entry("model.pretrained_model_name_or_path")
     if name is not None and name.value is not None and not name.why:
         name_model(name, invocation, reading)
-    read_trainable(invocation.words, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config))
 
 
 COMPOSER_READER = Reader(frameworks=(COMPOSER,), recognise=recognise, read=read_composer)
@@ -241,9 +241,9 @@ def _micro_batch(config: ConfigFile, findings: Findings) -> None:
 def _by_steps(entry: Entry, share: int | None, findings: Findings) -> None:
     """State the micro-batch from the number of steps, as releases of 2023 have it."""
     steps = None if entry.why else whole(entry.value)
-    if share and steps and share % steps == 0:
+    if share and steps and steps <= share:  # ``Tensor.chunk``: the last piece is what is left
         text = f"{share} a GPU / {entry.text}"
-        findings.state("plan.micro_batch", share // steps, entry.line, text, file=entry.file)
+        findings.state("plan.micro_batch", -(-share // steps), entry.line, text, file=entry.file)
     else:
         why = entry.why or f"{entry.text[:80]}: what a step takes is not known"
         findings.cannot_tell("plan.micro_batch", why, entry.line, file=entry.file)

@@ -13,6 +13,8 @@ from opsk_jobcheck.readers.stating import whole
 STEPS_OPTION = "deepspeed.accumulation_steps"
 DEEPSPEED_OPTION = "deepspeed"
 """``true`` where DeepSpeed's engine trains, whichever framework starts it."""
+PARTLY, ELSEWHERE = "offload.partly", "offload.to"
+"""Options that say that a part stays on the GPU, and that what leaves it does not go into host memory."""
 OPTIMIZER_OFFLOAD, WEIGHTS_OFFLOAD = "optimizer.offload", "weights.offload"
 _STAGES = ("none", "zero1", "zero2", "zero3")
 _NUMBERS = {
@@ -40,6 +42,11 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
         entry = config.entry("zero_optimization", key, "device")
         if entry is not None and entry.value in ("cpu", "nvme"):
             findings.options[option] = "cpu"
+            ratio = config.entry("zero_optimization", key, "ratio")
+            if entry.value == "nvme":
+                findings.options[ELSEWHERE] = "nvme"
+            if ratio is not None and ratio.value != 1:
+                findings.options[PARTLY] = "true"
     steps = config.entry(_STEPS)
     if steps is not None and STEPS_OPTION not in findings.options and (count := _count(steps)):
         findings.options[STEPS_OPTION] = str(count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 MAX_WORDS = 4096
@@ -10,6 +11,8 @@ SEPARATORS = ("hetjob", "packjob")
 SPACE = " \t\r\v\f"
 """What C's ``isspace`` takes, but for the end of a line."""
 
+_SIGNS = re.compile(r"[\\\"'#]")
+_WORD = re.compile(rf"[^{SPACE}]+")
 _OTHERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
 
 
@@ -20,6 +23,8 @@ def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
     so do an empty word and a separator of components. Nothing is expanded. An escaped blank belongs to the word, as in
     Slurm 26.05; 22.05 ends the word there.
     """
+    if _SIGNS.search(line) is None:
+        return _blank_separated(line), ""
     words: list[str] = []
     at, size = 0, len(line)
     while True:
@@ -48,6 +53,13 @@ def sbatch_words(line: str) -> tuple[tuple[str, ...], str]:
         if not found or found.lower() in SEPARATORS or len(words) >= MAX_WORDS:
             return tuple(words), ""
         words.append(found)
+
+
+def _blank_separated(line: str) -> tuple[str, ...]:
+    """Return the words of a line that has no sign of quoting: most have none."""
+    words = _WORD.findall(line)[:MAX_WORDS]
+    end = next((at for at, word in enumerate(words) if word.lower() in SEPARATORS), len(words))
+    return tuple(words[:end])
 
 
 def head_lines(head: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ lets the last of several equal options win. Source: ``_opt_batch_script`` and ``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -134,7 +134,7 @@ def directive_options(text: str) -> dict[str, str]:
 def _options_of(head: str) -> tuple[tuple[str, str], ...]:
     """Return the options of one script in the order given; one answer asks for them several times."""
     reading = _Reading("")
-    lines, _ = reading._directive_lines(head)
+    lines, _, _ = _directive_lines(head)
     return tuple((option.name, option.value) for option in reading._options(lines))
 
 
@@ -165,12 +165,14 @@ class _Reading:
     def read(self, text: str) -> Directives:
         """Return the directives of a script."""
         head = text[:MAX_HEAD_CHARACTERS]
-        lines, het_line = self._directive_lines(head)
+        lines, het_line, wrong = _directive_lines(head)
+        for each in wrong:
+            self._problem(*each)
         if not lines and not het_line:
             return Directives(scheduler=other_scheduler(head))
         return self.read_lines(lines, het_line)
 
-    def read_lines(self, lines: list[_Line], het_line: int) -> Directives:
+    def read_lines(self, lines: Sequence[_Line], het_line: int) -> Directives:
         """Return what lines of options ask for; a heterogeneous job has a line where its second component starts."""
         options: dict[str, _Option] = {}
         for option in self._options(lines):
@@ -190,27 +192,7 @@ class _Reading:
             **{_attribute(name): value for name, value in self.values.items()},  # type: ignore[arg-type]
         )
 
-    def _directive_lines(self, head: str) -> tuple[list[_Line], int]:
-        """Return the lines of the first component, and the line where a second one starts (0 when none does)."""
-        lines: list[_Line] = []
-        if "\r\n" in head[:MAX_TEXT]:
-            what = "the script has DOS line ends, and sbatch refuses it"
-            self._problem(what, 1, "convert it with dos2unix, or sed -i 's/\\r$//'")
-        for number, line in enumerate(head_lines(head), start=1):
-            if not line.startswith(_MAGIC):
-                continue
-            magic = next(word for word in _MAGIC if line.startswith(word))
-            rest = line[len(magic) :].strip(SPACE)
-            first = rest.split(maxsplit=1)
-            if first and first[0].lower() in SEPARATORS:
-                return lines, number
-            words, unmatched = sbatch_words(rest)
-            lines.append(_Line(number, line.rstrip()[:MAX_TEXT], words, unmatched))
-            if unmatched:
-                self._problem(f"a quote ({unmatched}) is not closed, and sbatch refuses the script", number)
-        return lines, 0
-
-    def _options(self, lines: list[_Line]) -> Iterator[_Option]:
+    def _options(self, lines: Sequence[_Line]) -> Iterator[_Option]:
         """Return the options in the order given, as ``getopt_long`` would take them from the joined words."""
         words = [(word, line) for line in lines if not line.unmatched for word in line.words][:MAX_WORDS]
         at, refused = 0, False
@@ -324,6 +306,32 @@ class _Reading:
             name: Unknown(field=name, why=why, file=self.file, line=line)
             for name in ("plan.nodes", "plan.gpus_per_node", "plan.gpus", "gpu")
         }
+
+
+@lru_cache(maxsize=4)
+def _directive_lines(head: str) -> tuple[tuple[_Line, ...], int, tuple[tuple[str, int, str], ...]]:
+    """Return the lines of the first component, where a second one starts (0 when none does), and what is wrong.
+
+    What is wrong is said in words, with its line and what to do. One answer asks for the lines several times.
+    """
+    lines: list[_Line] = []
+    wrong: list[tuple[str, int, str]] = []
+    if "\r\n" in head[:MAX_TEXT]:
+        what = "the script has DOS line ends, and sbatch refuses it"
+        wrong.append((what, 1, "convert it with dos2unix, or sed -i 's/\\r$//'"))
+    for number, line in enumerate(head_lines(head), start=1):
+        if not line.startswith(_MAGIC):
+            continue
+        magic = next(word for word in _MAGIC if line.startswith(word))
+        rest = line[len(magic) :].strip(SPACE)
+        first = rest.split(maxsplit=1)
+        if first and first[0].lower() in SEPARATORS:
+            return tuple(lines), number, tuple(wrong)
+        words, unmatched = sbatch_words(rest)
+        lines.append(_Line(number, line.rstrip()[:MAX_TEXT], words, unmatched))
+        if unmatched:
+            wrong.append((f"a quote ({unmatched}) is not closed, and sbatch refuses the script", number, ""))
+    return tuple(lines), 0, tuple(wrong)
 
 
 def _long(word: str, following: str | None, line: _Line) -> tuple[list[_Option], int]:

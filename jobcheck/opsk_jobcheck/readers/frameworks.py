@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from opsk_jobcheck.readers.programs import MAX_PATH_CHARS, names_of, program_of
 from opsk_jobcheck.readers.shell.values import Invocation
+from opsk_jobcheck.readers.spares import OWN_LAUNCHER, is_own_launch
 
 _FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))
@@ -95,7 +96,7 @@ def commands(invocations: Sequence[Invocation]) -> list[Invocation]:
     return [
         invocation
         for invocation in invocations
-        if invocation.words and (invocation.words[0].known or "").rpartition("/")[2] not in _TALKERS
+        if invocation.words and invocation.known_words[0].rpartition("/")[2] not in _TALKERS
     ]
 
 
@@ -161,7 +162,7 @@ def launcher_of(invocations: Sequence[Invocation], *, ntasks_per_node: int | Non
     acting = [entry for entry in commands(invocations) if not _looks_around(entry)]
     names = [name for entry in acting for name in names_of(entry)]
     known = set(names)
-    parts = ["srun"] if "srun" in known else []
+    parts = [OWN_LAUNCHER] if any(map(is_own_launch, acting)) else ["srun"] if "srun" in known else []
     starters = {name for entry in acting for name in _before_programs(entry)}
     runner = next((name for name in _RUNNERS if name in starters), None)
     profilers = known | _profilers_in_texts(acting)
@@ -193,8 +194,8 @@ def _before_programs(invocation: Invocation) -> list[str]:
 
 def _looks_around(invocation: Invocation) -> bool:
     """Tell whether a step only asks a node for something: ``srun -N1 hostname``."""
-    names = set(names_of(invocation))
-    if "srun" not in names or not _LOOKS & names:
+    names = names_of(invocation)
+    if "srun" not in names or _LOOKS.isdisjoint(names):
         return False
     is_shell = any(name.endswith((".py", ".sh", ".bash")) or name in ("-c", "-lc", "-m") for name in names)
     return not is_shell and not any(name in names for name in _RUNNERS)
@@ -204,7 +205,8 @@ def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
     """Return the profilers that a shell's text (``bash -c "..."``) starts."""
     texts = (word.shown for entry in invocations for word in entry.words)
     with_blanks = (text[:65536] for text in texts if " " in text or "\n" in text or "\t" in text)
-    return {name for text in with_blanks for name in _PROFILED.findall(text)}
+    speaking = (text for text in with_blanks if any(name in text for name in _PROFILERS))
+    return {name for text in speaking for name in _PROFILED.findall(text)}
 
 
 def _starts_script(invocations: Sequence[Invocation]) -> bool:

@@ -31,7 +31,9 @@ from opsk_jobcheck.readers.programs import (
     assigned,
     command_of,
     own_arguments,
+    own_flag_names,
     own_flags,
+    own_names,
     program_of,
 )
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
@@ -82,9 +84,9 @@ def recognise(invocation: Invocation) -> Match | None:
     program = _program(invocation)
     if program is None:
         return None
-    given = set(own_flags(program))
+    given = own_flag_names(program)
     before = _launcher(invocation, program)
-    own = len(_OWN & {name.rpartition(".")[2] for name in (*given, *assigned(program.words))})
+    own = len(_OWN & {name.rpartition(".")[2] for name in own_names(program)})
     has_recipe = bool(program.words) and _CONFIG.fullmatch(program.words[0].shown[:4096]) is not None
     framework, weight = _framework(program, before, given, own, has_recipe=has_recipe)
     if not framework:
@@ -119,7 +121,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     why = config.why or (f"it may be among words that cannot be told: {opaque[0].why}" if opaque else "")
     if why:
         cannot_tell_all(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
-    read_trainable(invocation.words, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config))
 
 
 HF_TRAINER = Reader(

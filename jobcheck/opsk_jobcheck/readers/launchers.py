@@ -14,7 +14,7 @@ from opsk.workload.workload import Problem
 from opsk_jobcheck.readers.arguments import Argument, Arguments, parse_arguments
 from opsk_jobcheck.readers.directives import Directives, read_words
 from opsk_jobcheck.readers.findings import Findings
-from opsk_jobcheck.readers.programs import program_of
+from opsk_jobcheck.readers.programs import names_of, program_of
 from opsk_jobcheck.readers.resources import Resources, merge
 from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
 
@@ -32,19 +32,8 @@ _WAITS = frozenset({"torchrun", "torchrun_jsc", "torch.distributed.run", "torch.
 _SPREADS = frozenset(
     {
         *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "flux", "horovodrun"),
-        *(
-            "ssh",
-            "pdsh",
-            "clush",
-            "parallel",
-            "parallel-ssh",
-            "pssh",
-            "ansible",
-            "sbatch",
-            "salloc",
-            "ray",
-            "opsk-srun",
-        ),
+        *("ssh", "pdsh", "clush", "parallel", "parallel-ssh", "pssh", "ansible", "sbatch", "salloc", "ray"),
+        *("opsk-srun", "opsk"),
     }
 )
 """Commands that may start others on several nodes."""
@@ -88,7 +77,7 @@ def launch_of(run: Run, invocation: Invocation | None) -> Launch | None:
 def _may_spread(invocation: Invocation) -> bool:
     """Tell whether a command may start another one on several nodes: known for it, or not known at all."""
     words = invocation.words
-    return not words or words[0].known is None or any(word.shown.rpartition("/")[2] in _SPREADS for word in words)
+    return not words or words[0].known is None or not _SPREADS.isdisjoint(names_of(invocation))
 
 
 def state_launch(launch: Launch | None, findings: Findings) -> None:
@@ -231,10 +220,10 @@ def _step(invocations: Sequence[Invocation], invocation: Invocation) -> Resource
     if at is None:
         return None
     for index in range(at, max(-1, at - MAX_BACK - 1), -1):
-        words = invocations[index].words
-        start = next((place for place, word in enumerate(words) if word.shown.rpartition("/")[2] == "srun"), None)
-        if start is not None:
-            is_around = index == at or any(word.shown.rpartition("/")[2] in ("-c", "-lc") for word in words)
+        words, names = invocations[index].words, names_of(invocations[index])
+        if "srun" in names:
+            start = names.index("srun")
+            is_around = index == at or "-c" in names or "-lc" in names
             is_around = is_around or any(word.shown.endswith((".sh", ".bash")) for word in words[start + 1 :])
             return merge(_asked(words[start + 1 :]), None) if is_around else None
     return None
@@ -243,6 +232,8 @@ def _step(invocations: Sequence[Invocation], invocation: Invocation) -> Resource
 def _asked(words: tuple[Text, ...]) -> Directives:
     """Return what the options of an ``srun`` ask for; nothing where wholly unknown words stand among them."""
     row: list[str] = []
+    if words and words[0].known and not words[0].known.startswith("-"):
+        return Directives()  # the command itself
     for word in words:
         is_value = bool(row) and row[-1].startswith("-") and "=" not in row[-1]
         if word.known is None and not (word.parts and not word.parts[0].why) and not is_value:

@@ -69,7 +69,7 @@ def read_litgpt(match: Match, reading: Reading) -> None:
     if kind in ("finetune", "lora", "finetune_lora") or "adapter" in kind:
         findings.options.setdefault(OPTION, f"unknown: only adapters are trained (litgpt {kind})")
     else:
-        read_trainable(match.invocation.words, findings, settings=settings_in(config))
+        read_trainable(match.invocation, findings, settings=settings_in(config))
     why = config.why or "LitGPT has the shapes of its models in Python"
     named_shape(reading, _name(match.invocation, config), why=why, line=match.invocation.line)
 

@@ -16,7 +16,7 @@ from opsk_jobcheck.readers.hf_model import read_model
 from opsk_jobcheck.readers.hf_settings import WEIGHTS, read_settings
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
-from opsk_jobcheck.readers.recipes import before, close, read_sharding, recipe_of, values_of
+from opsk_jobcheck.readers.recipes import before, close, names_of_values, read_sharding, recipe_of, values_of
 from opsk_jobcheck.readers.shell.values import Invocation, Scalar
 from opsk_jobcheck.readers.stating import state_number, truth
 from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in
@@ -42,7 +42,7 @@ def recognise(invocation: Invocation) -> Match | None:
     if found is None:
         return None
     program, weight = found
-    own = len(_OWN & values_of(program).keys())
+    own = len(_OWN & names_of_values(program))
     return Match(
         framework=FRAMEWORK,
         weight=weight + own + 2 * SURE,
@@ -68,7 +68,7 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
     if not config.why or "model_name_or_path" in config.overrides:
         read_model(config, invocation, reading)
     close(config, invocation, reading, launch=launch, doubt=is_unread)
-    read_trainable(invocation.words, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config))
     _trained(config, findings)
 
 
@@ -90,7 +90,7 @@ def _program(invocation: Invocation) -> tuple[Program, int] | None:
     is_own = any(part in program.name for part in ("LLaMA-Factory/", "llamafactory/"))
     if program.words and program.words[0].known == "train":
         program = replace(program, words=program.words[1:])
-    own = _OWN & values_of(program).keys()
+    own = _OWN & names_of_values(program)
     is_fork = len(own) > _MIN_OWN and {"stage", "finetuning_type"} <= own
     is_its = program.file in _LAUNCHERS and (is_own or len(own) >= _MIN_OWN)
     return (program, 0) if is_its or is_fork else None

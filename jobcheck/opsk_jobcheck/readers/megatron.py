@@ -82,7 +82,9 @@ def recognise(invocation: Invocation) -> Match | None:
         framework, weight = BRIDGE, SURE
     if not framework:
         return None
-    arguments = parse_arguments(invocation.words, valueless=VALUELESS)
+    arguments = arguments_of(invocation)
+    if any(arguments.flags[flag].value.parts for flag in VALUELESS & arguments.flags.keys()):
+        arguments = parse_arguments(invocation.words, valueless=VALUELESS)
     return Match(framework=framework, weight=weight, invocation=invocation, arguments=arguments)
 
 

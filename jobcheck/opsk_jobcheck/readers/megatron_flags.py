@@ -147,6 +147,7 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "--main-grads-dtype": "optimizer.main_grads",
         "--optimizer": "optimizer.name",
+        "--optimizer-offload-fraction": "optimizer.offload_fraction",
         "--position-embedding-type": "position_embedding_type",
         "--pp-partition-method": "pipeline.partition",
         "--tokenizer-type": "tokenizer.type",
@@ -166,26 +167,33 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
 )
 """Flags whose value matters to the completion under a name of its own."""
 
+CORE_CONFIG: Mapping[str, str] = MappingProxyType(
+    {
+        "num_layers": "model.layers",
+        "hidden_size": "model.hidden",
+        "ffn_hidden_size": "model.ffn",
+        "num_attention_heads": "model.heads",
+        "num_query_groups": "model.kv_heads",
+        "kv_channels": "model.head_dim",
+        "num_moe_experts": "model.experts",
+        "moe_router_topk": "model.top_k",
+        "tensor_model_parallel_size": "plan.tp",
+        "pipeline_model_parallel_size": "plan.pp",
+        "virtual_pipeline_model_parallel_size": "plan.vpp",
+        "context_parallel_size": "plan.cp",
+        "expert_model_parallel_size": "plan.ep",
+    }
+)
+"""Numbers of Megatron Core's ``TransformerConfig``, which Megatron-Bridge and NeMo set under names of their own."""
+
 OVERRIDES: Mapping[str, str] = MappingProxyType(
     {
-        "model.num_layers": "model.layers",
-        "model.hidden_size": "model.hidden",
-        "model.ffn_hidden_size": "model.ffn",
-        "model.num_attention_heads": "model.heads",
-        "model.num_query_groups": "model.kv_heads",
-        "model.kv_channels": "model.head_dim",
+        **{f"model.{name}": field for name, field in CORE_CONFIG.items()},
         "model.vocab_size": "model.vocab",
         "model.seq_length": "model.seq",
-        "model.num_moe_experts": "model.experts",
-        "model.moe_router_topk": "model.top_k",
         "model.moe_ffn_hidden_size": "model.expert_ffn",
         "dataset.sequence_length": "model.seq",
         "dataset.seq_length": "model.seq",
-        "model.tensor_model_parallel_size": "plan.tp",
-        "model.pipeline_model_parallel_size": "plan.pp",
-        "model.virtual_pipeline_model_parallel_size": "plan.vpp",
-        "model.context_parallel_size": "plan.cp",
-        "model.expert_model_parallel_size": "plan.ep",
         "train.micro_batch_size": "plan.micro_batch",
         "train.global_batch_size": "plan.global_batch",
     }

@@ -101,7 +101,7 @@ def read_nanotron(match: Match, reading: Reading) -> None:
         state_word(findings, "model.gated_mlp", activation, _GATED)
     if config.why:
         cannot_tell_all(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
-    read_trainable(match.invocation.words, findings, settings=settings_in(config))
+    read_trainable(match.invocation, findings, settings=settings_in(config))
 
 
 NANOTRON_READER = Reader(frameworks=(NANOTRON,), recognise=recognise, read=read_nanotron)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.megatron_flags import CORE_CONFIG
 from opsk_jobcheck.readers.programs import SURE, assigned, command_of, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation, literal
@@ -31,20 +32,8 @@ SHAPE_FIELDS = ("model.layers", "model.hidden", "model.heads", "model.seq")
 _PROGRAM = re.compile(r"(megatron_\w+_(pretraining|continue_training|finetuning|sft|tuning)|train_gpt_\w+)\.py")
 _HYDRA = MappingProxyType(
     {
-        "model.num_layers": "model.layers",
-        "model.hidden_size": "model.hidden",
-        "model.ffn_hidden_size": "model.ffn",
-        "model.num_attention_heads": "model.heads",
-        "model.num_query_groups": "model.kv_heads",
-        "model.kv_channels": "model.head_dim",
+        **{f"model.{name}": field for name, field in CORE_CONFIG.items()},
         "model.encoder_seq_length": "model.seq",
-        "model.num_moe_experts": "model.experts",
-        "model.moe_router_topk": "model.top_k",
-        "model.tensor_model_parallel_size": "plan.tp",
-        "model.pipeline_model_parallel_size": "plan.pp",
-        "model.virtual_pipeline_model_parallel_size": "plan.vpp",
-        "model.context_parallel_size": "plan.cp",
-        "model.expert_model_parallel_size": "plan.ep",
         "model.micro_batch_size": "plan.micro_batch",
         "model.global_batch_size": "plan.global_batch",
     }

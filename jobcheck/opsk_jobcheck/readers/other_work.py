@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from opsk_jobcheck.readers.programs import names_of, program_of
@@ -42,9 +43,15 @@ def does_other_work(invocation: Invocation) -> bool:
     program = program_of(invocation)
     if program is None:
         return False
-    if _HARNESS.search(program.name):
+    return _is_other(program.name, is_module=program.is_module)
+
+
+@lru_cache(maxsize=1024)
+def _is_other(name: str, *, is_module: bool) -> bool:
+    """Tell whether a program of this name, or a module, does other work; scripts start the same ones."""
+    if _HARNESS.search(name):
         return True
-    names = program.name.split(".") if program.is_module else [program.file.removesuffix(".py")]
+    names = name.split(".") if is_module else [name.rpartition("/")[2].removesuffix(".py")]
     return any(_OTHER.search(name) for name in names) and not _TRAINS.search(names[-1])
 
 

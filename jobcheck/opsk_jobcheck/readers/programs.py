@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from opsk.workload.public_models.lookup import public_model
-from opsk_jobcheck.readers.arguments import Arguments, after, parse_arguments
+from opsk_jobcheck.readers.arguments import Arguments, after, arguments_of, behind, parse_arguments
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import MAX_NUMBER, Findings
 from opsk_jobcheck.readers.reading import Reading, entry_of
-from opsk_jobcheck.readers.shell.values import Invocation, Text
+from opsk_jobcheck.readers.shell.values import Invocation, Text, known_of
 from opsk_jobcheck.readers.stating import cannot_tell_all, follows, state_number
 
 MAX_PROGRAM_CHARS = 4096
@@ -40,13 +40,22 @@ _ASSIGNED = re.compile(r"\+{0,2}([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)=")
 class Program:
     """A program of a command: its path or module as far as known, and the words behind it.
 
-    ``facts`` keeps what many readers ask of it, as those of `Invocation` do.
+    ``invocation`` is the command that they are the last words of. ``facts`` keeps what many readers ask of it, as those
+    of `Invocation` do.
     """
 
     name: str
     is_module: bool
     words: tuple[Text, ...]
+    invocation: Invocation | None = field(default=None, repr=False, compare=False)
     facts: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def known_words(self) -> tuple[str, ...]:
+        """Its words as far as they are known, empty strings in the place of others."""
+        if self.invocation is None:
+            return known_of(self.words)
+        return self.invocation.known_words[len(self.invocation.words) - len(self.words) :]
 
     @property
     def file(self) -> str:
@@ -81,9 +90,9 @@ def _program_of(invocation: Invocation) -> Program | None:
             continue
         shown = invocation.words[index].shown
         if is_module and name and not _LAUNCHERS.fullmatch(shown):
-            return Program(name=shown, is_module=True, words=invocation.words[index + 1 :])
+            return Program(name=shown, is_module=True, words=invocation.words[index + 1 :], invocation=invocation)
         if name.endswith(".py") and not shown.startswith("-"):
-            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :])
+            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
     return None
 
 
@@ -91,8 +100,25 @@ def own_arguments(program: Program) -> Arguments:
     """Return the flags and overrides of a program's own words, worked out once."""
     found: Arguments | None = program.facts.get("arguments")
     if found is None:
-        found = program.facts["arguments"] = parse_arguments(program.words)
+        found = program.facts["arguments"] = _own_arguments(program)
     return found
+
+
+def _own_arguments(program: Program) -> Arguments:
+    if program.invocation is None:
+        return parse_arguments(program.words)
+    words = program.invocation.words
+    return behind(arguments_of(program.invocation), words, len(words) - len(program.words))
+
+
+def own_names(program: Program) -> set[str]:
+    """Return the names that a program's own words set, as flags or ``key=value``."""
+    return own_flag_names(program) | assigned(program.words).keys()
+
+
+def own_flag_names(program: Program) -> set[str]:
+    """Return the names of the flags of a program's own words, as `own_flags` has them."""
+    return {flag[2:].replace("-", "_") for flag in own_arguments(program).flags}
 
 
 def own_flags(program: Program) -> Mapping[str, Entry]:
@@ -105,10 +131,15 @@ def own_flags(program: Program) -> Mapping[str, Entry]:
 
 def command_of(invocation: Invocation, *names: str) -> Program | None:
     """Return the first command with one of these names (the last part of its path), and the words behind it."""
+    found: frozenset[str] | None = invocation.facts.get("set of names")
+    if found is None:
+        found = invocation.facts["set of names"] = frozenset(names_of(invocation))
+    if found.isdisjoint(names):
+        return None
     for index, name in enumerate(names_of(invocation)):
         if name in names:
             shown = invocation.words[index].shown
-            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :])
+            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
     return None
 
 
@@ -117,7 +148,7 @@ def assigned(words: Iterable[Text]) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for word in words:
         head = word.parts[0].text if word.parts and not word.parts[0].why else ""
-        if match := _ASSIGNED.match(head):
+        if "=" in head and (match := _ASSIGNED.match(head)):
             found[match[1]] = _entry(after(word, match.end()), shown=word.shown, line=word.line)
     return found
 

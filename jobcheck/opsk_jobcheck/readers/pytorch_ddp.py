@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 
 from opsk_jobcheck.readers.arguments import arguments_of
-from opsk_jobcheck.readers.programs import SHAPE, own_flags, program_of
+from opsk_jobcheck.readers.programs import SHAPE, own_flag_names, own_flags, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation
 from opsk_jobcheck.readers.stating import cannot_tell_all, data_parallel_only, truth
@@ -39,9 +39,10 @@ def recognise(invocation: Invocation) -> Match | None:
     program = program_of(invocation)
     if program is None or program.is_module:
         return None
-    given = own_flags(program)
-    if any(name.rpartition(".")[2].startswith(_OTHERS) or name in ("tp", "pp", "cp") for name in given):
+    names = own_flag_names(program)
+    if any(name.rpartition(".")[2].startswith(_OTHERS) or name in ("tp", "pp", "cp") for name in names):
         return None
+    given = own_flags(program) if not names.isdisjoint((*_FLAGS, _IMAGENET)) else {}
     by_name = next((name for name, pattern in _NAMES.items() if pattern.fullmatch(program.file)), None)
     chosen = next((given[name] for name in _FLAGS if name in given), None)
     by_flag = _STRATEGIES.get(str(chosen.value).lower()) if chosen is not None and not chosen.why else None

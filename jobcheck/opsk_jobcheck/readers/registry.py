@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opsk_jobcheck.readers.axolotl import AXOLOTL
+from opsk_jobcheck.readers.bionemo import BIONEMO_READER
 from opsk_jobcheck.readers.composer import COMPOSER_READER
 from opsk_jobcheck.readers.connectivity import CONNECTIVITY_READER
 from opsk_jobcheck.readers.fms_fsdp import FMS_FSDP
@@ -25,6 +26,7 @@ from opsk_jobcheck.readers.torchtune import TORCHTUNE
 
 READERS: tuple[Reader, ...] = (
     MEGATRON,
+    BIONEMO_READER,
     AWS_FSDP,
     FMS_FSDP,
     LLAMA_COOKBOOK,

@@ -151,8 +151,10 @@ class _Merged:
 
     def _derive(self, name: str, inputs: tuple[str, str], sign: str, rule: Callable[[int, int], int | None]) -> None:
         """Set ``name`` from two others where both are known and it is not."""
-        one, other = (self.values.get(part) for part in inputs)
-        if name in self.values or not isinstance(one, int) or not isinstance(other, int):
+        if name in self.values:
+            return
+        one, other = self.values.get(inputs[0]), self.values.get(inputs[1])
+        if not isinstance(one, int) or not isinstance(other, int):
             return
         value = rule(one, other)
         if value is None:

@@ -27,6 +27,7 @@ from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import Run, Text, literal
 from opsk_jobcheck.readers.slurm_variables import slurm_variables
+from opsk_jobcheck.readers.spares import is_own_launch, without_spares
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.readers.trainable import OPTION as TRAINABLE
 from opsk_jobcheck.readers.trainable import read_trainable
@@ -127,17 +128,18 @@ def _read(
     found = best_match(READERS, training_only(acting)) or best_match(READERS, acting)
     findings = Findings(file, places=result.places)
     _resources(resources, findings)
+    resources = without_spares(resources, acting, findings)
     launch = launch_of(result, found[1].invocation if found else training_command(result.invocations))
     state_launch(launch, findings)
-    check_launch(launch, resources, findings, is_preset="PET_NNODES" in result.variables)
+    is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
+    check_launch(launch, resources, findings, is_preset=is_preset)
     _launched(result, found[1].arguments if found else None, findings)
     framework = more_exactly(found[1].framework if found else None, result.invocations)
     reading = Reading(run=result, findings=findings, files=files, wanted=list(result.sourced))
     if found:
         found[0].read(found[1], reading)
-        words = found[1].invocation.words
         if TRAINABLE not in findings.options:
-            read_trainable(words, findings, arguments=arguments_of(found[1].invocation))
+            read_trainable(found[1].invocation, findings)
         read_ranks(arguments_of(found[1].invocation), findings)
     elif command := training_command(result.invocations):
         reading.model_name = public_name(flagged(arguments_of(command)))
@@ -210,8 +212,10 @@ def _named_files(reading: Reading) -> str | None:
     name: str | None = None
     seen: set[str] = set()
     for entry in commands(reading.run.invocations):
-        for word in entry.words:
-            path = (word.known or "").partition("=")[2] if (word.known or "").startswith("--") else word.known or ""
+        for known in entry.known_words:
+            if not known.endswith(_CONFIG_SUFFIX):
+                continue
+            path = known.partition("=")[2] if known.startswith("--") else known
             if not path.endswith(_CONFIG_SUFFIX) or any(name in path.lower() for name in _OTHER_CONFIGS):
                 continue
             place, why = placed(path, entry.directory)

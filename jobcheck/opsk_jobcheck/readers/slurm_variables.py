@@ -21,6 +21,24 @@ _BY_OPTION = {
 _RUNTIME = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_PROCID", "SLURM_NODEID")
 _RUNTIME_MORE = ("SLURM_LOCALID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NAME", "SLURMD_NODENAME", "SLURM_JOB_PARTITION")
 _OF_ARRAYS = tuple(f"SLURM_ARRAY_{name}" for name in ("TASK_ID", "JOB_ID", "TASK_COUNT", "TASK_MIN", "TASK_MAX"))
+_NUMBERS = {
+    "SLURM_NNODES": "nodes",
+    "SLURM_JOB_NUM_NODES": "nodes",
+    "SLURM_NTASKS": "ntasks",
+    "SLURM_NPROCS": "ntasks",
+    "SLURM_NTASKS_PER_NODE": "ntasks_per_node",
+    "SLURM_CPUS_PER_TASK": "cpus_per_task",
+    "SLURM_GPUS_ON_NODE": "gpus_per_node",
+}
+"""Variables that are always set, by what they hold."""
+_WHEN_IT_RUNS = {
+    name: unknown(f"{name} is known only when the job runs", 0, filled=True)
+    for name in (*_RUNTIME, *_RUNTIME_MORE, *_OF_ARRAYS)
+}
+_NOT_FIXED = {
+    name: unknown(f"{name} is set by Slurm, and the script does not fix it", 0, filled=True) for name in _NUMBERS
+}
+_BUT_FOR_ARRAYS = {name: text for name, text in _WHEN_IT_RUNS.items() if name not in _OF_ARRAYS}
 
 
 def slurm_variables(text: str, resources: Resources, request: SlurmRequest | None) -> dict[str, Text]:
@@ -35,27 +53,14 @@ def slurm_variables(text: str, resources: Resources, request: SlurmRequest | Non
     request
         What was really asked for; it beats the script.
     """
-    numbers = {
-        "SLURM_NNODES": resources.nodes,
-        "SLURM_JOB_NUM_NODES": resources.nodes,
-        "SLURM_NTASKS": resources.ntasks,
-        "SLURM_NPROCS": resources.ntasks,
-        "SLURM_NTASKS_PER_NODE": resources.ntasks_per_node,
-        "SLURM_CPUS_PER_TASK": resources.cpus_per_task,
-        "SLURM_GPUS_ON_NODE": resources.gpus_per_node,
-    }
-    given = {
-        name: literal(str(number), 0)
-        if number is not None
-        else unknown(f"{name} is set by Slurm, and the script does not fix it", 0, filled=True)
-        for name, number in numbers.items()
-    }
+    given = dict(_NOT_FIXED)
+    for name, what in _NUMBERS.items():
+        if (number := getattr(resources, what)) is not None:
+            given[name] = literal(str(number), 0)
     options = directive_options(text)
     given |= _by_option(options, resources, request)
     is_array = "array" in options or (request is not None and request.is_array)
-    for name in (*_RUNTIME, *_RUNTIME_MORE, *(_OF_ARRAYS if is_array else ())):
-        given[name] = unknown(f"{name} is known only when the job runs", 0, filled=True)
-    return given
+    return given | (_WHEN_IT_RUNS if is_array else _BUT_FOR_ARRAYS)
 
 
 def _by_option(options: dict[str, str], resources: Resources, request: SlurmRequest | None) -> dict[str, Text]:

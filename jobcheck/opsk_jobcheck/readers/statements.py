@@ -40,7 +40,8 @@ OPTION_NAMES = (
 MAX_LINES, MAX_LINE, MAX_VALUE = 256, 4096, 200
 MAX_COUNT = 10**9
 
-_LINE = re.compile(r"^#OPSK(?:[ \t]+([^\n]*))?$", re.MULTILINE)
+_MAGIC = "#OPSK"
+_LINE = re.compile(rf"^{_MAGIC}(?:[ \t]+([^\n]*))?$", re.MULTILINE)
 _PAIR = re.compile(r"""([^\s=]+)=("[^"]*"|'[^']*'|\S*)|(\S+)""")
 _SHORTER = {"mbs": "plan.micro_batch", "gbs": "plan.global_batch"}
 _MAY_BE_ZERO = frozenset({"model.experts", "model.top_k", "model.shared_experts", "model.expert_ffn"})
@@ -79,11 +80,16 @@ class Statements:
     problems: tuple[Problem, ...] = ()
 
 
+_NOTHING_SAID = Statements()
+
+
 def read_opsk_lines(text: str, *, file: str) -> Statements:
     """Return what the ``#OPSK`` lines of a script say; the last word on a key counts.
 
     Raises nothing: an unknown key or a bad value is a problem with its line and what to write instead.
     """
+    if _MAGIC not in text:
+        return _NOTHING_SAID  # most scripts
     values: dict[str, object] = {}
     evidence: dict[str, Evidence] = {}
     problems: list[Problem] = []
@@ -125,6 +131,8 @@ def apply_statements(workload: Workload, statements: Statements) -> Workload:
 
     What a reader computed from a value that is now another one is computed again: ``plan.gpus`` and ``plan.dp``.
     """
+    if not statements.evidence and not statements.problems and not statements.opted_out:
+        return workload
     said = {entry.field for entry in statements.evidence}
     changed = {name for name in said if name.startswith("plan.") and _of(workload, name) != _of(statements, name)}
     result = replace(

@@ -87,7 +87,7 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     name = _name(config, flag.value.known if flag is not None else None)
     why = config.why or "the shape of the model is in Python"
     named_shape(reading, name, why=why, line=match.invocation.line)
-    read_trainable(match.invocation.words, findings, settings=settings_in(config))
+    read_trainable(match.invocation, findings, settings=settings_in(config))
 
 
 TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from opsk_jobcheck.readers.arguments import Arguments, parse_arguments
+from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.findings import Findings
-from opsk_jobcheck.readers.shell.values import Text
+from opsk_jobcheck.readers.shell.values import Invocation
 
 OPTION = "trainable"
 """Name of the option of a workload that says so."""
@@ -102,6 +102,8 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("a teacher is in memory too", r"(^|[/._-])(distill(ation)?|knowledge_distillation)([._-][\w.-]*)?\.py$"),
     )
 )
+_KINDS = frozenset({"finetuning_type", "tuner_type", "train_type"})
+"""Settings that may say that all of the model is trained."""
 _PROGRAM_ENDINGS = (".py",)
 _SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "rlhf"})
 _WITH_SUBCOMMANDS = frozenset({"trl", "swift", "tune", "ilab"})
@@ -117,27 +119,18 @@ class Setting:
     file: str = ""
 
 
-def read_trainable(
-    words: Iterable[Text],
-    findings: Findings,
-    *,
-    settings: Iterable[Setting] = (),
-    arguments: Arguments | None = None,
-) -> None:
+def read_trainable(invocation: Invocation, findings: Findings, *, settings: Iterable[Setting] = ()) -> None:
     """State in ``findings.options`` that the trainable part is unknown, where the command or its files say so.
 
     Parameters
     ----------
-    words
-        The words of the training command.
+    invocation
+        The training command.
     settings
         What configuration files of the command say, dotted names included.
-    arguments
-        The flags and overrides among the words, where they are parsed already.
     """
-    row = list(words)
-    given = _of_command(row, arguments or parse_arguments(row))
-    reason = _of_settings([*given, *settings], findings.file) or _of_programs(row, findings.file)
+    given = _of_command(invocation)
+    reason = _of_settings([*given, *settings], findings.file) or _of_programs(invocation, findings.file)
     if reason:
         findings.options[OPTION] = _UNKNOWN + reason
 
@@ -164,16 +157,19 @@ def why_unknown(options: Iterable[tuple[str, str]]) -> str | None:
     return value.removeprefix(_UNKNOWN) if value.startswith(_UNKNOWN) else None
 
 
-def _of_command(row: list[Text], found: Arguments) -> Iterator[Setting]:
+def _of_command(invocation: Invocation) -> Iterator[Setting]:
     """Yield the flags, overrides and ``key=value`` words of a command."""
+    found = arguments_of(invocation)
     for argument in (*found.flags.values(), *found.overrides.values()):
-        if argument.certain:
+        if argument.certain and _counts(argument.written or argument.flag):
             # a flag that takes no value is on
             value = argument.value.known if argument.value.parts else "true"
             yield Setting(name=argument.written or argument.flag, value=value, line=argument.line)
-    for word in row:
-        name, equals, value = (word.known or "").partition("=")
-        if equals and re.fullmatch(r"\+{0,2}[A-Za-z_][\w.]*", name):
+    for word, known in zip(invocation.words, invocation.known_words, strict=True):
+        if "=" not in known:
+            continue
+        name, _, value = known.partition("=")
+        if re.fullmatch(r"\+{0,2}[A-Za-z_][\w.]*", name):
             yield Setting(name=name.lstrip("+"), value=value, line=word.line)
 
 
@@ -190,6 +186,13 @@ def _of_settings(settings: list[Setting], script: str) -> str | None:
         if what and not _is_off(setting.value):
             return f"{what} ({_shown(setting, script)})"
     return None
+
+
+@lru_cache(maxsize=4096)
+def _counts(written: str) -> bool:
+    """Tell whether a setting of this name can say anything at all."""
+    name = _plain(written)
+    return any(_rules_of(name)) or bool(_values_of(name)) or name in _KINDS
 
 
 @lru_cache(maxsize=4096)
@@ -218,15 +221,19 @@ def _values_of(name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def _says_all(name: str, value: str | None) -> bool:
     """Tell whether a setting says that all of the model is trained."""
-    return name in ("finetuning_type", "tuner_type", "train_type") and (value or "").strip().lower() == "full"
+    return name in _KINDS and (value or "").strip().lower() == "full"
 
 
-def _of_programs(row: list[Text], script: str) -> str | None:
+def _of_programs(invocation: Invocation, script: str) -> str | None:
     """Return the reason that the name of the program gives."""
+    texts = invocation.known_words
+    has_tune = any(text.endswith("tune") for text in texts)
     previous = ""
     before: set[str] = set()
-    for word in row:
-        text = word.known or ""
+    for word, text in zip(invocation.words, texts, strict=True):
+        if not (has_tune or previous == "-m" or text in _SUBCOMMANDS or text.endswith(_PROGRAM_ENDINGS)):
+            previous = text
+            continue
         is_program = text.endswith(_PROGRAM_ENDINGS) or previous == "-m"
         is_subcommand = text in _SUBCOMMANDS and previous.rpartition("/")[2] in _WITH_SUBCOMMANDS
         if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):

@@ -6,17 +6,22 @@ ENVIRONMENT VARIABLES in sbatch(1); ``env_vars`` in ``src/sbatch/opt.c`` of Slur
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
-from opsk_jobcheck.readers.directives import read_words
-from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.readers.directives import directive_options, read_words
+from opsk_jobcheck.request import MEMORY_OPTIONS, SlurmRequest
 
 ENVIRONMENT = {
+    "SBATCH_ARRAY_INX": "array",
     "SBATCH_CONSTRAINT": "constraint",
     "SBATCH_GPUS": "gpus",
     "SBATCH_GPUS_PER_NODE": "gpus-per-node",
     "SBATCH_GPUS_PER_TASK": "gpus-per-task",
     "SBATCH_GRES": "gres",
+    "SBATCH_MEM_PER_CPU": "mem-per-cpu",
+    "SBATCH_MEM_PER_GPU": "mem-per-gpu",
+    "SBATCH_MEM_PER_NODE": "mem",
     "SBATCH_PARTITION": "partition",
     "SBATCH_TRES_PER_TASK": "tres-per-task",
 }
@@ -41,6 +46,7 @@ def typed_request(
     """
     inherited = [f"--{name}={environ[variable]}" for variable, name in ENVIRONMENT.items() if environ.get(variable)]
     asked = read_words((*inherited, *words), file="sbatch")
+    options = directive_options(f"#SBATCH {shlex.join((*inherited, *words))}")
     return SlurmRequest(
         nodes=nodes or asked.nodes,
         ntasks=asked.ntasks,
@@ -50,7 +56,9 @@ def typed_request(
         gpus_per_task=asked.gpus_per_task,
         gpu_type=asked.gpu_type,
         cpus_per_task=asked.cpus_per_task,
+        memory={name: options[name] for name in MEMORY_OPTIONS if options.get(name)},
         partition=asked.partition,
         constraint=asked.constraint,
+        is_array="array" in options,
         arguments=arguments,
     )

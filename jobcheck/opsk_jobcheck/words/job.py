@@ -8,10 +8,13 @@ from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.readers.trainable import why_unknown
-from opsk_jobcheck.words.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, continued, counted, cut
+from opsk_jobcheck.waste import WasteKind
+from opsk_jobcheck.words.line import LABEL_WIDTH, LEAST_LEFT, MAX_WIDTH, Line, Weight, continued, counted, cut
 
 MAX_TEXT = 60
 MAX_PATH = 40
+MAX_PROBLEM = 160
+"""A problem may take a row and a half, for the sake of what to do about it."""
 NOTHING_SPECIAL = (0, 1, False, "none")
 """Assumed values that mean "the script does not use this": they are in the JSON, not on the terminal."""
 BY_ARITHMETIC = ("model.head_dim",)
@@ -131,15 +134,18 @@ def assumed(advice: Advice) -> Iterator[Line]:
 def problems(advice: Advice) -> Iterator[Line]:
     """Name every rule that the script breaks."""
     told = " ".join((*advice.why_unknown, *(entry.advice for entry in advice.waste)))
+    mended = [entry.what.partition(": ")[0] for entry in advice.waste if entry.kind is WasteKind.BATCH]
     places: set[tuple[str, int]] = set()
     for problem in advice.problems:
         is_told = problem.what in told
+        # the rule's own hint was not predicted, what the finding says was
+        is_mended = is_told and any(problem.what.startswith(what) for what in mended)
         # two rules that one line breaks: what was told above need not be told again
-        is_again = is_told and (problem.file, problem.line) in places
+        is_again = is_mended or (is_told and (problem.file, problem.line) in places)
         places.add((problem.file, problem.line))
         place = ":".join(str(part) for part in (problem.file, problem.line) if part)
         where = f"{place}: " if place else ""
-        hint = f"; {problem.hint}" if problem.hint else ""
+        hint = f"; {problem.hint}" if problem.hint and not is_mended else ""
         yield Line(
             label="problem",
             text=f"{where}{problem.what}{hint}",
@@ -153,9 +159,9 @@ def _brief_problem(problem: Problem, *, is_told: bool, is_named: bool) -> str:
     """Return a problem in one row: where, and what to do; what it is only where no other row says it."""
     line = f"line {problem.line}: " if problem.line else ""
     if line and is_named and problem.file:
-        line = f"{_name_of(problem.file)}:{problem.line}: "
+        line = f"{_name_of(problem.file)[-MAX_PATH:]}:{problem.line}: "
     hint = f"; {problem.hint}" if problem.hint else ""
-    if is_told and problem.hint:
-        return f"{line}{problem.hint}"
-    text = f"{line}{problem.what}{hint}"
-    return text if len(text) <= 160 else f"{line}{problem.what}"[:160]
+    room = MAX_PROBLEM - len(line) - len(hint)
+    if problem.hint and (is_told or room < min(len(problem.what), LEAST_LEFT)):
+        return f"{line}{cut(problem.hint, MAX_PROBLEM - len(line))}"
+    return f"{line}{cut(problem.what, room)}{hint}"

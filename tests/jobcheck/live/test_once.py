@@ -44,7 +44,7 @@ def check(tmp_path: Path, *options: str) -> Result:
 
 def test_free_nodes_are_asked_for_once(slurm: CountingSlurm, tmp_path: Path) -> None:
     placement = json.loads(check(tmp_path, "--live").stdout)["placement"]
-    assert slurm.asked == ["jobs with details", "nodes"]
+    assert slurm.asked == ["jobs with details", "nodes", "partitions"]
     assert placement["free"]["nodes"] == 12
     assert not {"n0", "n1", "n2", "n3"} & set(placement["nodes"])
 

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from opsk.errors import SlurmError
-from opsk_jobcheck.live.polling import ALL_AGAIN_ROUNDS, LONGEST_PAUSE_S, SINGLE_QUESTIONS, Poller, topology_of
+from opsk_jobcheck.live.polling import (
+    ALL_AGAIN_ROUNDS,
+    LONGEST_PAUSE_S,
+    SINGLE_QUESTIONS,
+    Poller,
+    partitions_of,
+    topology_of,
+)
 from tests.fakes.live_cluster import CountingSlurm, training_job
 
 
@@ -119,3 +126,4 @@ def test_a_way_to_ask_that_knows_no_configuration_knows_no_topology() -> None:
         """Has no ``config``."""
 
     assert topology_of(Bare()) is None  # type: ignore[arg-type]
+    assert partitions_of(Bare()) is None  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from opsk.slurm.records import NodeRecord
 from opsk_jobcheck.live.heading import MAX_AGE_S
 from opsk_jobcheck.live.state import LiveState, is_free
 from opsk_jobcheck.live.wanted import ANY_NODES, NodesWanted
+from opsk_jobcheck.request import SlurmRequest
 from tests.fakes.live_cluster import node_records, training_job
 
 NODE = NodeRecord(name="n0", state="IDLE", partitions=("gpu",), gpus=8, gpu_type="h100", cpus=64)
@@ -69,3 +70,32 @@ def test_a_state_of_some_minutes_ago_says_nothing_of_now() -> None:
     state = LiveState(nodes=())
     assert state.is_fresh
     assert not replace(state, age_s=MAX_AGE_S + 1).is_fresh
+
+
+LEFT = SlurmRequest(nodes=1, ntasks=8, ntasks_per_node=8, gpus_per_node=8, is_merged=True, is_left_to_partition=True)
+
+
+@pytest.mark.parametrize(
+    ("partition", "site", "slurm", "nodes"),
+    [
+        ("big", None, None, 4),
+        ("big", "small", "small", 4),
+        (None, None, "big", 4),
+        (None, "small", "big", 1),  # the site's word counts before Slurm's
+        (None, "big", "small", 4),
+        (None, None, None, 1),
+        ("small", None, None, 1),
+        ("unheard-of", None, "big", 1),
+        ("big,also-big", None, None, 4),
+        ("big,small", None, None, None),  # whichever is free first
+    ],
+)
+def test_a_partition_with_least_nodes_gives_them_to_who_asks_for_no_number(
+    partition: str | None, site: str | None, slurm: str | None, nodes: int | None
+) -> None:
+    """slurmctld fills ``min_nodes`` with the partition's where the job has none (``MinNodes`` in slurm.conf(5))."""
+    live = LiveState(nodes=(), default_partition=slurm, least_nodes={"big": 4, "also-big": 4})
+    asked = live.with_least_nodes(replace(LEFT, partition=partition), site)
+    assert asked.nodes == nodes
+    assert asked.gpus_per_node == 8
+    assert live.with_least_nodes(replace(LEFT, partition=partition, is_left_to_partition=False), site).nodes == 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from opsk.config import AdvisorConfig
 from opsk_jobcheck.answering import Answerer, Conversation
 from opsk_jobcheck.listening import Peer
-from opsk_jobcheck.protocol import AdviseQuestion
+from opsk_jobcheck.protocol import AdviseQuestion, Answer
 from opsk_jobcheck.requested import advise_request
 from opsk_jobcheck.thinking import Advised
 
@@ -18,9 +19,9 @@ class CountingPool:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def think(self, *_: object, **__: object) -> Advised:
+    def think(self, *_: object, then: Callable[[Advised, dict[str, float]], None], **__: object) -> None:
         self.asked += 1
-        return Advised(verdict="fits", lines=(f"answer {self.asked}",))
+        then(Advised(verdict="fits", lines=(f"answer {self.asked}",)), {})
 
 
 def test_a_new_state_asks_again_and_the_same_does_not() -> None:
@@ -29,7 +30,8 @@ def test_a_new_state_asks_again_and_the_same_does_not() -> None:
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script="#!/bin/bash\ntorchrun a\n")
 
     async def ask() -> tuple[str, ...]:
-        return (await answerer.advise(question, Conversation(peer=Peer(pid=1, uid=7, gid=7)))).lines
+        answer = answerer.advise(question, Conversation(peer=Peer(pid=1, uid=7, gid=7)))
+        return (answer if isinstance(answer, Answer) else await answer).lines
 
     async def ask_all() -> list[tuple[str, ...]]:
         said = [await ask(), await ask()]

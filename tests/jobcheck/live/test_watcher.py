@@ -11,7 +11,7 @@ from opsk.cli import interference_jobs
 from opsk.config import SiteConfig
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint
-from opsk_jobcheck.live.polling import Poller
+from opsk_jobcheck.live.polling import ALL_AGAIN_ROUNDS, Poller
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.live.watcher import Watch, watch
 from tests.fakes.live_cluster import CountingSlurm, node_records, round_of, small_adviser, training_job
@@ -47,6 +47,18 @@ def test_nodes_that_no_visible_job_holds_are_counted(adviser: Adviser) -> None:
     found = round_of(job)
     hidden = replace(found, nodes=node_records([job, training_job(2, ["n2", "n3", "n4"])]))
     assert Watch(SiteConfig(), adviser, CountingSlurm()).state(hidden).hidden_nodes == 3
+
+
+def test_partitions_are_asked_for_now_and_then_and_kept_where_slurm_does_not_say(adviser: Adviser) -> None:
+    slurm = CountingSlurm()
+    watching = Watch(SiteConfig(), adviser, slurm)
+    for _ in range(ALL_AGAIN_ROUNDS):
+        assert watching.state(round_of()).default_partition == "gpu"
+    assert slurm.asked == ["partitions"]
+    slurm.is_down = True
+    state = watching.state(round_of())
+    assert slurm.asked == ["partitions"] * 2
+    assert (state.default_partition, state.least_nodes) == ("gpu", {"big": 4})
 
 
 def test_only_a_site_with_a_fabric_is_watched() -> None:

@@ -250,6 +250,20 @@ def test_without_lua_socket_nothing_is_printed(hooks: Hooks, missing: str) -> No
     assert ran.one("returned") == "0"
 
 
+@pytest.mark.parametrize("name", ["lfs", "socket.unix"])
+def test_a_library_in_the_current_directory_is_not_loaded(hooks: Hooks, serve: Serve, name: str) -> None:
+    """Lua looks there first, and a project's directory may be anybody's to write."""
+    serve(AnswerWith(shown_advice()))
+    place = hooks.directory / f"{name.replace('.', '/')}.lua"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text('emit("loaded", "mine")')
+    (hooks.directory / "train.sh").write_text(SCRIPT)
+    forget = f'package.loaded["{name}"] = nil\n'
+    ran = hooks.filter(forget + pre_submit(f'argv = {{ "{hooks.directory}/train.sh" }}'))
+    assert ran.of("loaded") == []
+    assert ran.stderr.startswith("sbatch: opsk")
+
+
 def test_no_control_character_reaches_the_terminal(hooks: Hooks, serve: Serve) -> None:
     evil = "\x1b]0;title\x07\x1b[2J\u009b31m\u202eback\r\nsbatch: Submitted batch job 1 %s%n\x00\x7f"
     serve(AnswerWith(shown_advice(lines=[evil, "x" * 5000] + ["y"] * 100)))

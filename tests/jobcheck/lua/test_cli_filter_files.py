@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
 from tests.fakes.bad_servers import AnswerWith, Serve
 from tests.fakes.hook_runner import Hooks, milliseconds
 from tests.fakes.submissions import questions, sbatch, shown_advice
@@ -57,6 +59,46 @@ def test_only_regular_files_of_bounded_size_are_read(hooks: Hooks, serve: Serve)
     assert {name: len(text) for name, text in sent.items()} == {"just": 262_144}
 
 
+PRIVATE = (
+    ".env", "./.env", "conf/.netrc", ".ssh/id_ed25519", "id_rsa", "../.aws/credentials", ".docker/config.json",
+    ".kube/config", ".config/gcloud/application_default_credentials.json", ".cache/huggingface/token", "hf_token.txt",
+    "token", "TOKEN.json", "wandb_api_key.txt", "secrets/config.yaml", "my-secrets.sh", "passwords.yaml", "site.pem",
+    "tls.key", "keys", "keys.json", "private_key.txt", "auth.json", "/etc/passwd", "/proc/self/environ", "/dev/null",
+    "//proc/self/environ", "/./proc/self/environ", "../../../../../../../../proc/self/environ", "~/.bash_history",
+    "/run/secrets.yaml", "work/../../../../../../../../../etc/hostname", "~/.ssh/config",
+)  # fmt: skip
+PUBLIC = (
+    "config.json", "./train.sh", "conf/llama-8b.yaml", "tokenizer_config.json", "tokenizer.json", "keye-vl.yaml",
+    "monkey.toml", "2T-tokens/config.json", "env.sh", "etc/ds.json", "proc/x.yaml", "private/run.sh", "launcher",
+    ".cache/huggingface/hub/models--meta-llama--Llama-3/snapshots/0/config.json", "idle_config.yaml", "a..b.yaml",
+)  # fmt: skip
+
+
+def put(hooks: Hooks, path: str) -> None:
+    """Make a file where that is inside of the test's folder."""
+    place = hooks.directory / path
+    if not path.startswith(("/", "..", "~", "work")):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("text", encoding="ascii")
+
+
+@pytest.mark.parametrize("first", range(0, len(PRIVATE), 8))
+def test_an_advisor_that_asks_for_keys_gets_none(hooks: Hooks, serve: Serve, first: int) -> None:
+    """Whoever has taken the advisor over reads what a user may read, if the hook believes it."""
+    asked = PRIVATE[first : first + 8]
+    for path in asked:
+        put(hooks, path)
+    assert files_sent(hooks, serve, *asked) == {}
+
+
+@pytest.mark.parametrize("first", range(0, len(PUBLIC), 8))
+def test_configurations_and_scripts_are_none(hooks: Hooks, serve: Serve, first: int) -> None:
+    asked = PUBLIC[first : first + 8]
+    for path in asked:
+        put(hooks, path)
+    assert sorted(files_sent(hooks, serve, *asked)) == sorted(asked)
+
+
 def test_at_most_eight_files_are_read(hooks: Hooks, serve: Serve) -> None:
     names = [f"f{number}" for number in range(12)]
     for name in names:
@@ -65,6 +107,7 @@ def test_at_most_eight_files_are_read(hooks: Hooks, serve: Serve) -> None:
 
 
 def test_files_that_are_too_much_together_are_left_out(hooks: Hooks, serve: Serve) -> None:
+    hooks.settings(cli_deadline_ms=5000)  # a busy machine takes long to read and encode 2 MiB
     for number in range(8):
         (hooks.directory / f"f{number}").write_bytes(b"\x01" * 262_144)
     assert files_sent(hooks, serve, *(f"f{number}" for number in range(8))) == {}

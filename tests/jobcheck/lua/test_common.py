@@ -1,4 +1,4 @@
-"""Is what both hooks share the same text in both, and what Lua 5.1 to 5.4 understand?"""
+"""Is each hook put together from its parts, and what Lua 5.1 to 5.4 understand?"""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pytest
 from opsk_jobcheck.hooks import HOOKS, hook_text
 
 
-def common_part(name: str, part: str) -> str:
-    text = hook_text(name)
-    begin, end = f"-- >>> common to both hooks, {part}", f"-- <<< common to both hooks, {part}"
-    return text[text.index(begin) : text.index(end)]
+@pytest.mark.parametrize("part", ["words", "asking", "hearing"])
+def test_both_hooks_carry_what_they_share(part: str) -> None:
+    shared = hook_text(f"shared/{part}.lua")
+    assert all(shared in hook_text(name) for name in HOOKS)
 
 
-@pytest.mark.parametrize("part", ["words", "wire"])
-def test_both_hooks_carry_the_same_common_part(part: str) -> None:
-    assert common_part("job_submit.lua", part) == common_part("cli_filter.lua", part)
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_stands_alone(name: str) -> None:
+    """Configless Slurm sends it without the files that it was put together from."""
+    assert "--@" not in hook_text(name)
 
 
 def chunks(name: str) -> list[str]:
@@ -46,7 +47,21 @@ def test_a_hook_compiles(name: str, compiler: str, tmp_path: Path) -> None:
     assert [compiled(compiler, text, tmp_path / name) for text in chunks(name)]
 
 
-KNOWN = {"assert", "debug", "error", "io", "ipairs", "load", "loadstring", "math", "next", "os", "pairs", "pcall"}
+KNOWN = {
+    "assert",
+    "debug",
+    "error",
+    "io",
+    "ipairs",
+    "load",
+    "loadstring",
+    "math",
+    "next",
+    "os",
+    "package",
+    "pairs",
+    "pcall",
+}
 KNOWN |= {"require", "slurm", "string", "table", "tonumber", "tostring", "type"}
 
 
@@ -72,7 +87,7 @@ def test_a_hook_uses_and_defines_only_the_globals_it_should(name: str, tmp_path:
 def test_the_filter_is_compiled_in_parts() -> None:
     """Every submission of every job parses the first part; it stays small."""
     text, *parts = chunks("cli_filter.lua")
-    assert len(parts) == 2
+    assert len(parts) == 5
     for part in parts:
         text = text.replace(part, "")
     assert len([line for line in text.splitlines() if line and not line.startswith("--")]) < 70
@@ -90,6 +105,6 @@ def test_the_filter_is_compiled_in_parts() -> None:
     ],
 )
 def test_commands_that_readers_know_hold_a_word_that_lets_the_question_through(command: str) -> None:
-    words = re.search(r"TRAINING_WORDS = \{(.*?)\}", common_part("cli_filter.lua", "words"), re.DOTALL)
+    words = re.search(r"TRAINING_WORDS = \{(.*?)\}", hook_text("shared/words.lua"), re.DOTALL)
     assert words is not None
     assert any(word in command.lower() for word in re.findall(r'"([^"]+)"', words[1]))

@@ -100,6 +100,12 @@ def test_steps_of_older_releases_give_the_micro_batch() -> None:
     assert workload.plan.micro_batch == 2  # 256 / 16 GPUs / 8 steps
 
 
+@pytest.mark.parametrize(("steps", "micro"), [(3, 6), (5, 4), (16, 1), (17, None)])
+def test_steps_that_do_not_divide_leave_less_for_the_last_one(steps: int, micro: int | None) -> None:
+    """``Tensor.chunk`` makes 6, 6, 4 of 16; of fewer than there are steps it can make none."""
+    assert changed("device_train_microbatch_size: 4", f"device_train_grad_accum: {steps}").plan.micro_batch == micro
+
+
 def test_a_section_for_tensors_is_read() -> None:
     workload = changed("\nprecision:", "\ntp_config:\n  strategy: ffn\n  tensor_parallel_degree: 2\nprecision:")
     assert (workload.plan.tp, workload.plan.pp, workload.plan.dp) == (2, 1, 8)

@@ -6,7 +6,7 @@ import pytest
 
 from opsk_jobcheck.readers.config_file import read_config_file
 from opsk_jobcheck.readers.findings import Findings
-from opsk_jobcheck.readers.shell.values import literal, unknown
+from opsk_jobcheck.readers.shell.values import Invocation, literal, unknown
 from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in, why_unknown
 
 
@@ -14,7 +14,8 @@ def reason(command: str, config: str = "", form: str = "yaml") -> str | None:
     """Return why the trainable part of a command is unknown."""
     findings = Findings("job.sh")
     settings = settings_in(read_config_file(config, path=f"config.{form}")) if config else ()
-    read_trainable([literal(word, 3) for word in command.split()], findings, settings=settings)
+    words = tuple(literal(word, 3) for word in command.split())
+    read_trainable(Invocation(words=words, line=3), findings, settings=settings)
     return why_unknown(findings.options.items())
 
 
@@ -93,5 +94,6 @@ def test_a_file_may_switch_it_off(config: str) -> None:
 
 def test_a_switch_that_cannot_be_told_is_taken_for_on() -> None:
     findings = Findings("job.sh")
-    read_trainable([literal("--lora_r", 1), unknown("R comes from $1", 1, filled=True)], findings)
+    words = (literal("--lora_r", 1), unknown("R comes from $1", 1, filled=True))
+    read_trainable(Invocation(words=words, line=1), findings)
     assert findings.options[OPTION].startswith("unknown: only adapters")

@@ -14,6 +14,7 @@ _TOKEN = re.compile(
     r"\s*(0[xX][0-9a-fA-F]+|[0-9]+#[0-9a-zA-Z@_]+|[0-9][0-9a-zA-Z_]*|[A-Za-z_][A-Za-z0-9_]*"
     r"|\*\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\+\+|--|[-+*/%<>&|^!~?:(),=])"
 )
+_DECIMAL = re.compile(r"[1-9][0-9]{0,17}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNING = re.compile(
     r"(?<!\w)([A-Za-z_]\w*+)(?:\[[^\]]{0,256}\])?\s*+(?:\+\+|--|(?:<<|>>|[-+*/%&|^])?=(?!=))"
@@ -78,6 +79,8 @@ def evaluate(
     ArithmeticUnknownError
         For anything that is not certain, and for what bash would refuse; see `assigned_names` for what to forget then.
     """
+    if _DECIMAL.fullmatch(expression):
+        return int(expression)  # what most variables hold
     return _Expression(_tokens(expression), lookup, assign, depth).value()
 
 

@@ -9,30 +9,34 @@ from opsk_jobcheck.readers.shell.values import Text
 
 _IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
 _COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
-_OUTPUTS = ("--out", "--output", "--output-file", "--out-file", "-o", "--save", "--save-path", "--write")
+_CHANGERS = _IN_PLACE | _COPIES | {"truncate"}
+_OUTPUTS = frozenset(("--out", "--output", "--output-file", "--out-file", "-o", "--save", "--save-path", "--write"))
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
-def changed_files(words: Sequence[Text], written_to: Sequence[Text]) -> Iterator[Text]:
+def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Sequence[Text]) -> Iterator[Text]:
     """Yield the paths that a command may change: edited in place, copied over, written to, or named as its output.
 
     Parameters
     ----------
-    words
-        The command.
+    words, known
+        The command, and its words as far as they are known.
     written_to
         Targets of its redirections, those of followed here-documents left out.
     """
     yield from (path for path in written_to if path.known not in _NOWHERE)
-    name = (words[0].known or "").rpartition("/")[2] if words else ""
-    flags = [word.known or "" for word in words[1:] if (word.known or "").startswith("-")]
-    paths = [word for word in words[1:] if word.known and not word.known.startswith("-")]
-    if name in _IN_PLACE and any("i" in flag for flag in flags):
-        yield from paths
-    elif name in _COPIES and paths:
-        yield paths[-1]
-    elif name == "truncate":
-        yield from paths
-    for before, word in pairwise(words):
-        if before.known in _OUTPUTS and word.known:
-            yield word
+    name = known[0].rpartition("/")[2] if known else ""
+    if name in _CHANGERS:
+        yield from _changed_by(name, words[1:])
+    if not _OUTPUTS.isdisjoint(known):
+        pairs = zip(words[1:], pairwise(known), strict=True)
+        yield from (word for word, (before, path) in pairs if before in _OUTPUTS and path)
+
+
+def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
+    """Return the paths that a command changes which is known for that."""
+    paths = [word for word in words if word.known and not word.known.startswith("-")]
+    if name in _COPIES:
+        return paths[-1:]
+    flags = [word.known or "" for word in words if (word.known or "").startswith("-")]
+    return paths if name not in _IN_PLACE or any("i" in flag for flag in flags) else ()

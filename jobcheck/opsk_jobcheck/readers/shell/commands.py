@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
+from opsk_jobcheck.readers.shell.other_shells import named_source
 from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED
 from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
 from opsk_jobcheck.readers.shell.source import expanded_source
@@ -138,9 +138,9 @@ def _trimmed(text: Text) -> Text:
     while parts and not parts[-1].why and not parts[-1].text.strip(DEFAULT_IFS):
         parts.pop()
     if parts and not parts[0].why:
-        parts[0] = replace(parts[0], text=parts[0].text.lstrip(DEFAULT_IFS))
+        parts[0] = parts[0]._replace(text=parts[0].text.lstrip(DEFAULT_IFS))
     if parts and not parts[-1].why:
-        parts[-1] = replace(parts[-1], text=parts[-1].text.rstrip(DEFAULT_IFS))
+        parts[-1] = parts[-1]._replace(text=parts[-1].text.rstrip(DEFAULT_IFS))
     return Text(tuple(parts))
 
 
@@ -219,7 +219,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     if len(words) < 2:
         return None
     evaluator.record(words, command.line)
-    source = evaluator.named_source(words[1])
+    source = named_source(evaluator, words[1])
     if source is None or evaluator.depth > 8:
         evaluator.scope.maybe_set_by = words[1].shown
         return None

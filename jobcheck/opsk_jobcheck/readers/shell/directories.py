@@ -71,14 +71,15 @@ def place_key(path: Text, where: Text) -> str:
     return f"{where.key}\0{place}" if why else place
 
 
-def command_directory(words: Sequence[Text], where: Text) -> Text:
+def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) -> Text:
     """Return where the last program of a command runs that may take it elsewhere (``srun --chdir``, a container)."""
-    known = [word.known or "" for word in words]
     is_boxed = any(name.rpartition("/")[2] in _BOXES for name in known)
+    moves = _MOVES.get(known[0].rpartition("/")[2], ()) if known else ()
     for index, name in enumerate(known[:-1]):
-        mover = known[0].rpartition("/")[2]
+        if name[:1] != "-":
+            continue
         flag, equals, value = name.partition("=")
-        if flag in _MOVES.get(mover, ()):
+        if flag in moves:
             target = literal(value, words[index].line) if equals else words[index + 1]
             return _joined(where, target, words[index].line)
         if flag == "--container-workdir" or (is_boxed and flag in _CONTAINERS):

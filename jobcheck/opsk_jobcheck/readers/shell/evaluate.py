@@ -7,7 +7,6 @@ program would print is unknown, with the program's name as the reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,14 +16,15 @@ from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.branches import Turn, walk_case, walk_either, walk_if, walk_loop
 from opsk_jobcheck.readers.shell.changes import changed_files
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory, place_key, placed
+from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory, place_key
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
+from opsk_jobcheck.readers.shell.other_shells import walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.places import Places
 from opsk_jobcheck.readers.shell.scope import Scope, merged
-from opsk_jobcheck.readers.shell.second_scripts import Started, export, inherited, started_script
-from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, expanded_source, script_source
+from opsk_jobcheck.readers.shell.second_scripts import export
+from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
     Case,
@@ -46,20 +46,17 @@ from opsk_jobcheck.readers.shell.values import (
     Text,
     Variable,
     join,
+    known_of,
     unknown,
 )
-from opsk_jobcheck.readers.shell.written import written_files
+from opsk_jobcheck.readers.shell.written import writes, written_files
 
 MAX_INVOCATIONS = 2500
 MAX_DEPTH = 24
 MAX_READ_CHARS = 3 << 18
 """Characters of all texts that are read: the script, what it sources and starts, and what it hands to other shells."""
-CHARS_PER_COMMAND = 16
-"""Each of their commands counts as so many more."""
-MAX_STARTED = 16
-"""Scripts that are followed into, of all that a script starts."""
-_INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
+CHARS_PER_COMMAND, CHARS_PER_WORD = 16, 4
+"""Each of their commands and words counts as so many more."""
 
 
 def run(
@@ -144,7 +141,7 @@ class Evaluator:
         try:
             self.spend(len(source.text) + 100)
             commands = parser.script()
-            self.spend(CHARS_PER_COMMAND * parser.count)
+            self.spend(CHARS_PER_COMMAND * parser.count + CHARS_PER_WORD * parser.words)
             self.problems += parser.problems
             self.walk(commands)
         except ShellLimitError as error:
@@ -283,71 +280,21 @@ class Evaluator:
                 self.problems.append((line, "the script runs more commands than opsk follows; the rest is not read"))
             self.is_full = True
             return
-        where = command_directory(words, directory(self.scope))
-        self.invocations.append(Invocation(words=tuple(words), line=line, certain=self.certain, directory=where))
+        known = known_of(words)
+        where = command_directory(words, known, directory(self.scope))
+        invocation = Invocation(
+            words=tuple(words), line=line, certain=self.certain, directory=where, facts={"known words": known}
+        )
+        self.invocations.append(invocation)
         if self.depth > MAX_DEPTH:
             return
-        if (script := started_script(words)) is not None:
-            self.start(script, where)
-            return
-        shell = False
-        for before, word in zip([Text(), *words], words, strict=False):
-            known = before.known or ""
-            if shell and _INNER_SCRIPT.fullmatch(known):
-                self.inner(word)
-                return
-            shell = shell or known in _SHELLS
-
-    def inner(self, text: Text) -> None:
-        """Walk a text that another shell would run."""
-        if self.depth > MAX_DEPTH or not text.parts:
-            return
-        self.depth += 4
-        outer, self.scope = self.scope, self.scope.copy()
-        was_ended, turns, self.open_turns = self.ended, self.open_turns, []
-        self.read(expanded_source(text))
-        self.scope, self.ended, self.open_turns = outer, was_ended, turns
-        self.depth -= 4
-
-    def start(self, script: Started, where: Text) -> None:
-        """Walk another script that is started, with what is exported to it."""
-        outer = self.scope, self.functions, self.frames, self.ended, self.open_turns
-        inside = inherited(self.scope, script.arguments)
-        inside.set(DIRECTORY, Scalar(where))
-        source = self.named_source(script.path, where) if self.started < MAX_STARTED else None
-        if source is None:
-            return
-        self.started += 1
-        self.depth += 8
-        self.scope, self.functions, self.frames, self.open_turns = inside, {}, [], []
-        self.read(source)
-        self.scope, self.functions, self.frames, self.ended, self.open_turns = outer
-        self.depth -= 8
-
-    def named_source(self, path: Text, where: Text | None = None) -> Source | None:
-        """Return the source of a script that is named: written by this one, or given; else it is wanted."""
-        where = directory(self.scope) if where is None else where
-        key = place_key(path, where)
-        if key in self.changed:
-            return None
-        if key in self.written:
-            return expanded_source(self.written[key])
-        if path.known is None:
-            return None
-        place, why = placed(path.known, where)
-        if why:
-            return None
-        if place in self.files:
-            text = self.files[place]
-            return script_source(text, start=self.places.add(place, text.count("\n") + 1))
-        self.sourced.append(place)
-        return None
+        walk_handed_over(self, words, known, where)
 
     def write(self, words: list[Text], command: Simple) -> None:
         """Keep the texts that a command writes into files, and which files it changes unseen."""
         where = directory(self.scope)
         unseen: list[Text] = []
-        for path, text, adds in written_files(self.expander(), words, command):
+        for path, text, adds in written_files(self.expander(), words, command) if writes(words, command) else ():
             key = place_key(path, where)
             before = self.written.get(key) if adds else None
             if text is None or (adds and before is None):
@@ -358,7 +305,7 @@ class Evaluator:
             self.written[key] = join((before, text)) if before is not None else text
             self.changed.pop(key, None)
         name = words[0].shown[:40] if words else "a redirection"
-        for path in changed_files(words, unseen):
+        for path in changed_files(words, known_of(words), unseen):
             self.changed[place_key(path, where)] = name
 
     def _call(self, function: Function, words: list[Text]) -> bool | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
@@ -48,16 +47,16 @@ class Expander:
         """Expand a word without splitting it, as bash does in an assignment."""
         if word is None:
             return Text()
-        return join(self._whole(segment) for segment in word.segments)
+        return join([self._whole(segment) for segment in word.segments])
 
     def words(self, words: list[Word]) -> list[Text]:
         """Expand and split the words of a command."""
+        self.source.spend(8 * len(words))
         out: list[Text] = []
         for word in words:
             segment = word.segments[0] if len(word.segments) == 1 else None
             if isinstance(segment, Lit) and 0 < len(segment.text) <= MAX_VALUE_CHARS and MARK_OPEN not in segment.text:
-                self.source.spend(8 + len(segment.text))  # most words: nothing to be split
-                out.append(Text((Part(segment.text, segment.line),)))
+                out.append(Text((Part(segment.text, segment.line),)))  # most words: nothing to be split
             else:
                 out += self._split(word)
             if len(out) > MAX_ARRAY_WORDS:
@@ -67,7 +66,9 @@ class Expander:
     def _whole(self, segment: Segment) -> Text:
         """Expand one segment to one text."""
         if isinstance(segment, Lit):
-            return Text(tuple(unmarked(self.source, segment.text, segment.line))) if segment.text else Text()
+            if MARK_OPEN in segment.text:
+                return Text(tuple(unmarked(self.source, segment.text, segment.line)))
+            return Text((Part(segment.text, segment.line),)) if segment.text else Text()
         if isinstance(segment, Param) and (members := self._members(segment)) is not None:
             blank = literal(" ", segment.line)
             if _is_star(segment):
@@ -274,7 +275,7 @@ class Expander:
         for segment in word.segments:
             text = self._whole(segment)
             if segment.quoted:
-                text = Text(tuple(part if part.why else replace(part, text=quoted(part.text)) for part in text.parts))
+                text = Text(tuple(part if part.why else part._replace(text=quoted(part.text)) for part in text.parts))
             pieces.append(text)
         return join(pieces)
 

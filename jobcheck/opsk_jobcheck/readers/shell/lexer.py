@@ -12,6 +12,7 @@ _QUOTED_PLAIN = re.compile(r'[^"\\$`]+')
 _TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
 _BODY_PLAIN = re.compile(r"[^\\$`]+")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_BLANK_STARTS = frozenset(" \t\\#")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = re.compile(r"[0-9@*#?$!\-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
@@ -34,17 +35,23 @@ class Lexer:
         self.text = source.text
         self.end = len(source.text)
         self.position = 0
+        self._line, self._line_start, self._line_end = 0, 0, 0
 
     def line(self) -> int:
         """Return the line of the next character."""
-        return self.source.line_at(self.position)
+        if not self._line_start <= self.position < self._line_end:  # most are on the line that was asked for last
+            self._line, self._line_start, self._line_end = self.source.line_and_span(self.position)
+        return self._line
 
     def skip_blank(self) -> None:
         """Skip blanks, joined lines and a comment, but no newline."""
-        if match := _BLANK.match(self.text, self.position):
-            self.position = match.end()
-        if self.position < self.end and self.text[self.position] == "#":
-            newline = self.text.find("\n", self.position)
+        text, position = self.text, self.position
+        if text[position : position + 1] not in _BLANK_STARTS:
+            return
+        if match := _BLANK.match(text, position):
+            self.position = position = match.end()
+        if position < self.end and text[position] == "#":
+            newline = text.find("\n", position)
             self.position = self.end if newline < 0 else newline
 
     def skip_space(self) -> None:
@@ -78,7 +85,11 @@ class Lexer:
                 continue
             if sign in WORD_ENDS or (sign == "#" and not segments):
                 break
-            self._read_segment(segments, sign)
+            if match := _PLAIN.match(self.text, self.position):
+                segments.append(Lit(match.group(), self.line(), quoted=False))
+                self.position = match.end()
+            else:
+                self._read_segment(segments, sign)
         return Word(segments, line) if segments else None
 
     def read_text(self, *, quoted: bool) -> Word:
@@ -161,9 +172,6 @@ class Lexer:
             self._dollar(segments, quoted=False)
         elif sign == "`":
             self._backticks(segments, quoted=False)
-        elif match := _PLAIN.match(self.text, self.position):
-            segments.append(Lit(match.group(), self.line(), quoted=False))
-            self.position = match.end()
         else:
             segments.append(Lit(sign, self.line(), quoted=False))
             self.position += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from opsk_jobcheck.readers.shell.lexer import WORD_ENDS, Lexer
 from opsk_jobcheck.readers.shell.redirections import Redirections
@@ -30,21 +32,26 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_PLAIN_WORD = re.compile(r"[^\s'\"\\$`;&|<>()#]+(?=[ \t\n])")
-"""A word without quotes, expansions or redirections: most words are such."""
+_PLAIN_WORD = re.compile(r"[ \t]*([^\s'\"\\$`;&|<>()#]+)(?=[ \t\n])")
+"""A word without quotes, expansions or redirections, with the blanks before it: most words are such."""
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
 
 class Parser:
-    """Parses one source; ``problems`` are (line, what) of what could not be read."""
+    """Parses one source; ``problems`` are (line, what) of what could not be read.
+
+    ``count`` and ``words`` are how many commands and words of them there were.
+    """
 
     def __init__(self, source: Source) -> None:
         self.lexer = Lexer(source)
         self.redirections = Redirections(self.lexer)
         self.problems: list[tuple[int, str]] = []
         self.count = 0
+        self.words = 0
         self.depth = 0
+        self._looked_at, self._found = -1, ""
 
     def script(self) -> list[Command]:
         """Parse to the end of the source; what is left over at the top level is stepped over."""
@@ -102,19 +109,21 @@ class Parser:
     def _keyword(self) -> str:
         """Return the bare word that comes next without consuming it, else an empty string."""
         position = self.lexer.position
-        if match := _BARE.match(self.lexer.text, position):
-            following = self.lexer.text[match.end() : match.end() + 1]
-            if not following or following in WORD_ENDS:
-                return match.group()
-        return ""
+        if position != self._looked_at:  # one place is asked about several times
+            self._looked_at, self._found = position, ""
+            if match := _BARE.match(self.lexer.text, position):
+                following = self.lexer.text[match.end() : match.end() + 1]
+                if not following or following in WORD_ENDS:
+                    self._found = match.group()
+        return self._found
 
     def _chain(self) -> Command:
         """Parse pipelines joined by ``&&`` and ``||``."""
         links: list[tuple[str, Command]] = [("", self._pipeline())]
         while True:
             self.lexer.skip_blank()
-            sign = "&&" if self.lexer.starts("&&") else "||" if self.lexer.starts("||") else ""
-            if not sign:
+            sign = self.lexer.text[self.lexer.position : self.lexer.position + 2]
+            if sign not in ("&&", "||"):
                 return links[0][1] if len(links) == 1 else Chain(links)
             self.lexer.position += 2
             self._skip_newlines()
@@ -161,20 +170,9 @@ class Parser:
             body = self._list(frozenset())
             self.lexer.take(")")
             return self._redirected(Group(body, subshell=True, line=line))
-        readers = {
-            "if": self._if,
-            "case": self._case,
-            "for": self._for,
-            "select": self._for,
-            "while": self._while,
-            "until": self._while,
-            "function": self._function,
-            "{": self._braces,
-            "[[": self._test,
-        }
-        if reader := readers.get(self._keyword()):
+        if reader := _COMPOUND.get(self._keyword()):
             self.lexer.read_word()
-            return self._redirected(reader(line))
+            return self._redirected(reader(self, line))
         if match := _FUNCTION.match(self.lexer.text, self.lexer.position):
             self.lexer.position = match.end()
             return self._function_body(match.group(1), line)
@@ -325,27 +323,26 @@ class Parser:
     def _simple(self) -> Simple:
         """Parse assignments, words and redirections up to the end of the command."""
         command = Simple(self.lexer.line())
-        lexer = self.lexer
+        lexer, words = self.lexer, command.words
+        declares = False
         while lexer.position < lexer.end:
-            lexer.skip_blank()
-            if (
-                command.words
-                and (match := _PLAIN_WORD.match(lexer.text, lexer.position))
-                and command.words[0].bare not in DECLARERS
-            ):
+            if words and not declares and (match := _PLAIN_WORD.match(lexer.text, lexer.position)):
+                lexer.position = match.start(1)
                 line = lexer.line()
-                command.words.append(Word([Lit(match.group(), line, quoted=False)], line))
+                words.append(Word([Lit(match.group(1), line, quoted=False)], line))
                 lexer.position = match.end()
                 continue
-            declares = bool(command.words) and command.words[0].bare in DECLARERS
+            lexer.skip_blank()
             if redirect := self.redirections.read():
                 command.redirects.append(redirect)
-            elif (not command.words or declares) and (assignment := self._assignment()):
+            elif (not words or declares) and (assignment := self._assignment()):
                 (command.arrays if declares else command.assignments).append(assignment)
-            elif word := self.lexer.read_word():
-                command.words.append(word)
+            elif word := lexer.read_word():
+                words.append(word)
+                declares = words[0].bare in DECLARERS
             else:
                 break
+        self.words += len(words)
         return command
 
     def _assignment(self) -> Assignment | None:
@@ -368,3 +365,18 @@ class Parser:
             else:
                 self.lexer.position += 1
         return Assignment(name, line, None, append, index, words)
+
+
+_COMPOUND: Mapping[str, Callable[[Parser, int], Command]] = MappingProxyType(
+    {
+        "if": Parser._if,
+        "case": Parser._case,
+        "for": Parser._for,
+        "select": Parser._for,
+        "while": Parser._while,
+        "until": Parser._while,
+        "function": Parser._function,
+        "{": Parser._braces,
+        "[[": Parser._test,
+    }
+)

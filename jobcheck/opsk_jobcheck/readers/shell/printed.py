@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.parser import Parser
@@ -73,7 +72,8 @@ def _said(expander: Expander, command: Command) -> Text | None:
     body = next((entry.body for entry in command.redirects if entry.body is not None), None)
     if any(entry.body is None for entry in command.redirects):
         return None
-    name, *words = [*expander.words(command.words), *[Text()] * (not command.words)]
+    row = expander.words(command.words)
+    name, words = (row[0], row[1:]) if row else (Text(), [])
     if name.known == "cat" and body is not None and not words:
         return expander.text(body)
     if name.known == "echo" and body is None:
@@ -117,7 +117,7 @@ def _filtered(expander: Expander, command: Command, text: Text) -> Text | None:
     change = _change(words, text)
     if change is None:
         return None
-    return Text(tuple(part if part.why else replace(part, text=change(part.text)) for part in text.parts))
+    return Text(tuple(part if part.why else part._replace(text=change(part.text)) for part in text.parts))
 
 
 def _change(words: list[str | None], text: Text) -> _Filter | None:
@@ -156,7 +156,7 @@ def _without_last_newlines(text: Text) -> Text:
     while parts and not parts[-1].why:
         kept = parts[-1].text.rstrip("\n")
         if kept:
-            parts[-1] = replace(parts[-1], text=kept)
+            parts[-1] = parts[-1]._replace(text=kept)
             break
         parts.pop()
     return Text(tuple(parts))

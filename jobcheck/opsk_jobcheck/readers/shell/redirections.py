@@ -10,6 +10,8 @@ from opsk_jobcheck.readers.shell.syntax import Lit, Redirect, Word
 
 _REDIRECT = re.compile(r"(?:[0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
 
+_STARTS = frozenset("<>&{0123456789")
+
 
 class Redirections:
     """Reads redirections; ``waiting`` are those whose body is still to come: (redirection, is quoted, strips tabs)."""
@@ -21,6 +23,8 @@ class Redirections:
     def read(self) -> Redirect | None:
         """Parse one redirection; a here-document's body is read at the next newline."""
         self.lexer.skip_blank()
+        if self.lexer.text[self.lexer.position : self.lexer.position + 1] not in _STARTS:
+            return None
         match = _REDIRECT.match(self.lexer.text, self.lexer.position)
         if not match or PLACEHOLDER.match(self.lexer.text, self.lexer.position):
             return None

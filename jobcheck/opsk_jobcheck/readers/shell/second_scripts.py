@@ -41,20 +41,22 @@ class Started:
     arguments: tuple[Text, ...]
 
 
-def started_script(words: Sequence[Text]) -> Started | None:
-    """Return the script that a command starts, ``None`` when it starts none that can be told."""
-    first = (words[0].known or "").rpartition("/")[2] if words else ""
-    if first not in _STARTERS and not _is_script(words[0].known or ""):
+def started_script(words: Sequence[Text], knowns: Sequence[str]) -> Started | None:
+    """Return the script that a command starts, ``None`` when it starts none that can be told.
+
+    ``knowns`` are the words as far as they are known.
+    """
+    first = knowns[0].rpartition("/")[2] if knowns else ""
+    if first not in _STARTERS and not _is_script(knowns[0]):
         return None
-    if any((word.known or "").startswith("--export=") for word in words):
+    if any(known.startswith("--export=") for known in knowns):
         return None
     after_shell = False
-    for index, word in enumerate(words):
-        known = word.known or ""
+    for index, (word, known) in enumerate(zip(words, knowns, strict=True)):
         if known.rpartition("/")[2] in _SHELLS:
             after_shell = True
             continue
-        if known.startswith(("-", "+")) or (index and (words[index - 1].known or "") in _VALUES):
+        if known.startswith(("-", "+")) or (index and knowns[index - 1] in _VALUES):
             if after_shell and "c" in known.lstrip("-+") and not known.startswith("--"):
                 return None
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
 from opsk_jobcheck.readers.shell.values import Part, Text
@@ -53,7 +52,7 @@ def _split_parts(text: Text, done: list[list[Part]], current: list[Part] | None)
     """Split a text at blanks; finished words go to ``done``, the open one is returned."""
     for part in text.parts:
         if part.why:
-            current = longer(current, (replace(part, many=True),))
+            current = longer(current, (part._replace(many=True),))
             continue
         pieces = _BLANKS.split(part.text)
         for index, piece in enumerate(pieces):

@@ -8,6 +8,13 @@ from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.syntax import Simple
 from opsk_jobcheck.readers.shell.values import Text, unknown
 
+_TEE = "tee"
+
+
+def writes(words: list[Text], command: Simple) -> bool:
+    """Tell whether `written_files` could yield anything at all."""
+    return bool(command.redirects) or (bool(words) and words[0].known == _TEE)
+
 
 def written_files(expander: Expander, words: list[Text], command: Simple) -> Iterator[tuple[Text, Text | None, bool]]:
     """Yield what a command writes: the path, the text or ``None`` where it is not known, and whether it is added.
@@ -24,7 +31,7 @@ def written_files(expander: Expander, words: list[Text], command: Simple) -> Ite
     elif body is not None and (name in ("cat", "tee", "") or not words):
         text = expander.text(body)
     paths = [expander.text(target) for target in targets]
-    if name == "tee":
+    if name == _TEE:
         paths += [word for word in words[1:] if not (word.known or "").startswith("-")]
     for path in paths:
         yield path, text, adds

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from importlib.resources import files
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opsk_jobcheck.hooks import hook_text
 from opsk_jobcheck.readers.shell.asked import MAX_MENTIONS, MAX_VARIABLES, asked_names
 
 PIECES = (
@@ -45,7 +45,7 @@ def test_of_too_many_nothing_is_known() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(" ".join))
 def test_the_hooks_ask_for_the_same(text: str) -> None:
-    hook = (files("opsk_jobcheck") / "lua" / "cli_filter.lua").read_text(encoding="utf-8")
+    hook = hook_text("shared/words.lua")
     start = hook.index("local MAX_VARIABLES")
     rule = hook[start : hook.index("\nend\n", start) + 5]
     program = (

@@ -130,6 +130,14 @@ def test_work_beyond_proportion_is_a_problem_of_the_script() -> None:
     assert any("work" in what for _, what in problems)
 
 
+def test_words_count_as_work_however_short_they_are() -> None:
+    words = "run " + "a " * 4000 + "\n"
+    files = {f"part{number}.sh": words * 30 for number in range(4)}  # 240 KB and 120,000 words each
+    found = run("".join(f"source part{number}.sh\n" for number in range(4)), given={}, files=files)
+    assert any("work" in what for _, what in found.problems)
+    assert 30 <= len(found.invocations) < 60  # the first file whole, no second one
+
+
 def test_patterns_with_many_stars_are_not_tried_on_long_texts() -> None:
     assert replaced("a" * 4000, "*a*a*b", "", everywhere=True) is None
     assert removed("##", "a/" * 100, "*/") == ""

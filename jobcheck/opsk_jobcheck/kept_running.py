@@ -1,0 +1,82 @@
+"""How is a process beside the advisor kept running? Started, started again when it ends, and ended with the advisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+log = logging.getLogger(__name__)
+
+Begun = Callable[[asyncio.subprocess.Process], Awaitable[None]]
+"""Is told of each process as it starts, to hand it what it needs."""
+
+
+class KeptRunning:
+    """One process that is there for as long as it is wanted.
+
+    Parameters
+    ----------
+    missed
+        What is not done while it cannot be started, for the log.
+    pause_s
+        How long after its end it is started again [s].
+    begun
+        Is told of each process as it starts.
+    """
+
+    def __init__(self, missed: str, pause_s: float, begun: Begun | None = None) -> None:
+        self._missed = missed
+        self._pause_s = pause_s
+        self._begun = begun
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def process(self) -> asyncio.subprocess.Process | None:
+        """The process, ``None`` while none runs."""
+        return self._process if self._process is not None and self._process.returncode is None else None
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Run a command from now on, with these variables beside the advisor's own, unless one runs already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep(command, {**os.environ, **(environment or {})}))
+
+    async def stop(self) -> None:
+        """End it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _keep(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run it again and again."""
+        while True:
+            try:
+                await self._run(command, environment)
+            except OSError as error:
+                log.warning("%s: %s", self._missed, error.strerror)
+            await asyncio.sleep(self._pause_s)
+
+    async def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run it until it ends."""
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment,
+        )
+        self._process = process
+        try:
+            if self._begun is not None:
+                await self._begun(process)
+            await process.wait()
+        finally:
+            self._process = None
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()

@@ -1,0 +1,18 @@
+-- What the advisor answers, and what of it the user sees.
+local VERSION = ...
+--@ shared/hearing.lua
+
+-- As many as OPSK_ADVICE=long may want.
+local MAX_LINES = 40
+
+local function show(command, answer)
+  local out = {}
+  for _, line in ipairs(texts(answer.lines, MAX_LINES, 400)) do
+    out[#out + 1] = command .. ": opsk  " .. line .. "\n"
+  end
+  if #out == 0 then return false end
+  io.stderr:write(table.concat(out))
+  return true
+end
+
+return hear, show

@@ -1,0 +1,59 @@
+-- One conversation with the advisor.
+local HERE, quoted, absolute, mentioned_variables, library, part, FILES, HEARING = ...
+--@ shared/asking.lua
+
+-- A second script names a configuration file, which names another.
+local MAX_ROUNDS = 3
+
+local function question(talk, fields, files)
+  fields.files = files
+  fields.left_ms = math.max(1, math.floor(talk.left() * 1000))
+  local body = json(fields)
+  if #body <= MAX_QUESTION then return body end
+  fields.files = nil
+  return json(fields)
+end
+
+local function variables(text)
+  local env = mentioned_variables(text, os.getenv)
+  return next(env) and env or EMPTY_OBJECT
+end
+
+local function wanted(answer)
+  return answer.status == "files" and type(answer.paths) == "table" and #answer.paths > 0
+end
+
+local function advise(talk, fields, found, base)
+  local command, files, all, read_files = fields.command, {}, { found.text }, nil
+  local first = question(talk, fields, nil)
+  talk.connect()
+  talk.say(first)
+  local hear, show = part(HEARING, VERSION) -- compiled while the advisor thinks
+  local answer = hear(talk)
+  for _ = 1, MAX_ROUNDS do
+    if not wanted(answer) then break end
+    read_files = read_files or part(FILES, quoted, absolute)
+    for path, text in pairs(read_files(answer.paths, base, math.max(0.01, talk.left() * 0.5))) do
+      if files[path] == nil then files[path], all[#all + 1] = text, text end
+    end
+    fields.env = variables(table.concat(all, "\n"))
+    talk.say(question(talk, fields, next(files) and files or nil))
+    answer = hear(talk)
+  end
+  if answer.status == "advice" and show(command, answer) then
+    talk.say(json({ v = VERSION, kind = "shown" }))
+  end
+end
+
+return function(found, command, options_json, base)
+  local talk = converse(SETTINGS.cli_deadline_ms / 1000)
+  if not talk then return end
+  local detail = os.getenv("OPSK_ADVICE")
+  pcall(advise, talk, {
+    v = VERSION, kind = "advise", command = command, script = found.script, script_name = found.script_name,
+    argv = found.argv, options_json = options_json, env = variables(found.text),
+    cwd = base or os.getenv("PWD"), detail = (detail == "long" or detail == "short") and detail or nil,
+    heterogeneous = found.heterogeneous or nil, ascii = found.ascii,
+  }, found, base)
+  talk.close()
+end

@@ -1,0 +1,69 @@
+"""Has the same been read in a script before? Then what is told of it is known, whatever else the script says.
+
+A recipe with another seed or another length is read anew, for only its reader knows that nothing else has changed.
+Where nothing has, the prediction, the ways out, the placement and the words are those of last time; only the record in
+the job's comment names another script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+from opsk.workload.advice_record import AdviceRecord
+from opsk.workload.workload import Workload
+from opsk_jobcheck.kept import LatestUsed
+from opsk_jobcheck.live.heading import OLD_S
+from opsk_jobcheck.live.state import LiveState
+from opsk_jobcheck.live.wanted import NodesWanted
+from opsk_jobcheck.thinking import Advised, Thought
+
+MOST_TOLD = 128
+"""Answers that are kept: some lines each, and what was read for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is told, and the record of it, which names the script."""
+
+    advised: Advised
+    record: AdviceRecord
+
+    def of_script(self, script_hash: str) -> Advised:
+        """Return what is told of another script in which the same was read."""
+        return replace(self.advised, comment=replace(self.record, hash=script_hash).render())
+
+
+class ToldBefore:
+    """What one adviser told of what was read; it belongs to that adviser."""
+
+    def __init__(self) -> None:
+        self._told: LatestUsed[Told] = LatestUsed(MOST_TOLD)
+
+    def get(
+        self,
+        workload: Workload,
+        wanted: NodesWanted,
+        thought: Thought,
+        live: LiveState | None,
+        work_out: Callable[[], Told],
+    ) -> Told:
+        """Return what is told of a workload; worked out where it is new, was cut short, or tells its age."""
+        if live is not None and live.age_s >= OLD_S:
+            return work_out()
+        key = (
+            workload,
+            wanted,
+            (wanted.memory, wanted.cpus_per_node),
+            (thought.quick, thought.detail, thought.ascii_only, thought.request.is_array),
+            _cluster_now(live),
+        )
+        return self._told.get(key, work_out, is_kept=lambda told: not told.advised.is_short)
+
+
+def _cluster_now(live: LiveState | None) -> Hashable:
+    """Return what advice depends on of the state of the cluster, ``None`` where nobody knows it."""
+    if live is None:
+        return None
+    asked = (live.source, live.topology, live.default_partition, live.running, live.hidden_nodes)
+    return (live.generation, live.wire is None, *asked)

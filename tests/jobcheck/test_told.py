@@ -1,0 +1,126 @@
+"""Is a script in which the same was read before told the same, and only such a one? Against thinking anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opsk.config import SiteConfig
+from opsk_jobcheck.kept import Kept
+from opsk_jobcheck.live.state import LiveState
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.stored import script_hash
+from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
+from opsk_jobcheck.told import ToldBefore
+
+SCRIPT = (
+    "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nSEED=1\n"
+    "srun torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --seed $SEED --num-layers 24 "
+    "--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 "
+    "--micro-batch-size 1 --global-batch-size 128 --vocab-size 50257 --use-distributed-optimizer\n"
+)
+REQUEST = SlurmRequest(nodes=2, gpus_per_node=8)
+FIRST = Thought(text=SCRIPT, file="job.sh", request=REQUEST, files={})
+
+
+@pytest.fixture
+def thinker() -> SiteThinker:
+    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+
+
+def anew(thinker: SiteThinker, thought: Thought) -> Advised:
+    """Return what a thinker says that was asked nothing before."""
+    kept, told = thinker._adviser, thinker._told_before
+    thinker._adviser, thinker._told_before = replace(kept, kept=Kept()), ToldBefore()
+    try:
+        return thinker.think(thought)
+    finally:
+        thinker._adviser, thinker._told_before = kept, told
+
+
+def predictions(thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that grows whenever something is worked out."""
+    worked_out: list[object] = []
+    kind = type(thinker._adviser)
+    advise = kind.advise
+
+    def counted(self: object, *arguments: object) -> object:
+        worked_out.append(self)
+        return advise(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kind, "advise", counted)
+    return worked_out
+
+
+def test_another_seed_is_told_the_same_without_working_it_out(
+    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = thinker.think(FIRST)
+    worked_out = predictions(thinker, monkeypatch)
+    text = SCRIPT.replace("SEED=1", "SEED=2")
+    second = thinker.think(replace(FIRST, text=text))
+    assert not worked_out
+    assert replace(second, comment="") == replace(first, comment="")
+    assert script_hash(text)[:12] in second.comment
+    assert second == anew(thinker, replace(FIRST, text=text))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(FIRST, text=SCRIPT.replace("--num-layers 24", "--num-layers 48")),
+        replace(FIRST, text=SCRIPT.replace("SEED=1\n", "SEED=1\n\n")),
+        replace(FIRST, text=SCRIPT + "#OPSK off\n"),
+        replace(FIRST, file="other.sh"),
+        replace(FIRST, quick=True),
+        replace(FIRST, detail="long"),
+        replace(FIRST, detail="short"),
+        replace(FIRST, ascii_only=True),
+        replace(FIRST, request=replace(REQUEST, is_array=True)),
+        replace(FIRST, request=replace(REQUEST, partition="big")),
+        replace(FIRST, request=replace(REQUEST, memory={"mem": "1G"})),
+    ],
+    ids=["layers", "line", "off", "file", "quick", "long", "short", "ascii", "array", "partition", "memory"],
+)
+def test_whatever_is_told_otherwise_is_told_as_if_it_were_the_first(thinker: SiteThinker, other: Thought) -> None:
+    for first, second in ((FIRST, other), (other, FIRST)):
+        thinker._told_before = ToldBefore()
+        thinker.think(first)
+        assert thinker.think(second) == anew(thinker, second)
+
+
+def test_what_was_cut_short_is_worked_out_when_there_is_time(thinker: SiteThinker) -> None:
+    text = SCRIPT.replace("--num-layers 24", "--num-layers 30")
+    hurried = thinker.think(replace(FIRST, text=text, is_hurried=True))
+    full = thinker.think(replace(FIRST, text=text))
+    assert hurried.is_short
+    assert not full.is_short
+    assert thinker.think(replace(FIRST, text=text, is_hurried=True)) == full
+
+
+def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
+    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader:
+        now = LiveState(nodes=(), generation="one")
+
+        def state(self) -> LiveState:
+            return self.now
+
+    reader = Reader()
+    thinker._live = reader  # type: ignore[assignment]
+    thinker.think(FIRST)
+    worked_out = predictions(thinker, monkeypatch)
+    thinker.think(FIRST)
+    assert not worked_out
+    for state in (
+        replace(reader.now, generation="two"),
+        replace(reader.now, topology="tree"),
+        replace(reader.now, running=1),
+        replace(reader.now, age_s=61.0),
+        replace(reader.now, age_s=61.0),
+    ):
+        before, reader.now = len(worked_out), state
+        thinker.think(FIRST)
+        assert len(worked_out) == before + 1
