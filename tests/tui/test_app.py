@@ -1,263 +1,326 @@
-"""Does the screen show the jobs, obey its keys, and tell the truth when Slurm is away?
-
-Driven through Textual's pilot with fixed jobs, no timers and a clock that stands still.
-"""
+"""Do the screens show the cluster, obey the user, ask before they act, and tell what they see with?"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable
+import unicodedata
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
 import pytest
-from rich.text import Text
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import Input
 
-from opsk.errors import SlurmError
-from opsk_tui.app import TopApp
-from opsk_tui.data import Feed, JobView
-from opsk_tui.screens.job_detail import JobDetail
-from tests.fakes.jobs import RECORDS, FixedJobs
+from opsk.errors import InputError
+from opsk_tui.app import SCREENS, TopApp
+from opsk_tui.feed_port import JobDetails, Proposal
+from opsk_tui.glyphs import ASCII
+from opsk_tui.screens.help import HelpScreen
+from opsk_tui.view import ClusterView, Source, SourceState
+from opsk_tui.widgets.canvas import Canvas
+from opsk_tui.widgets.grid_map import GridMap
+from opsk_tui.widgets.table import Table
+from tests.fakes.big_cluster import NOW_S, BigFeed
+from tests.fakes.noted_actions import NotedActions
+from tests.fakes.played_screens import Still, cluster, play, press, settled, text
 
-PATIENCE_S = 30
-Script = Callable[[TopApp, Pilot[None]], Awaitable[None]]
 SIZES = [(80, 24), (240, 70)]
 
 
-def play(source: FixedJobs, script: Script, size: tuple[int, int] = (80, 24), now: list[float] | None = None) -> None:
-    """Run the screen, wait for the first answer, and do what the script says."""
-
-    async def run() -> None:
-        feed = Feed(source, clock=lambda: now[0] if now else 0.0)
-        app = TopApp(feed, interval_s=None)
-        async with app.run_test(size=size) as pilot:
-            await answered(pilot, source, 1)
-            await script(app, pilot)
-
-    asyncio.run(run())
-
-
-async def answered(pilot: Pilot[None], source: FixedJobs, times: int) -> None:
-    """Wait until the source was asked so often and the screen has shown the answer."""
-    app = pilot.app
-    assert isinstance(app, TopApp)
-    for _ in range(PATIENCE_S * 100):
-        if source.asked >= times and app._feed.state.asking_since is None:
-            break
-        await asyncio.sleep(0.01)
-    await pilot.pause()
-    await pilot.pause()
-
-
-def cells(app: TopApp) -> list[list[str]]:
-    """Return the table as plain text."""
-    table: DataTable[Text] = app.screen_stack[0].query_one(DataTable)
-    return [[cell.plain for cell in table.get_row_at(row)] for row in range(table.row_count)]
-
-
-def said(app: TopApp, selector: str) -> str:
-    """Return the words of a line of the screen."""
-    return str(app.screen_stack[0].query_one(selector, Static).render())
-
-
 @pytest.mark.parametrize("size", SIZES)
-def test_jobs_are_listed_with_their_predictions(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("name", SCREENS)
+def test_hostile_text_is_shown_and_does_nothing_on_any_screen(name: str, size: tuple[int, int]) -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        rows = {row[0]: row for row in cells(app)}
-        assert list(rows) == ["4715", "4714", "4711", "4713", "4712"]
-        assert {"✓ fits", "75 %", "412"} <= set(rows["4711"])
-        assert {"✗ oom", "120 %"} <= set(rows["4712"])
-        assert "3 running on 192 GPUs · 2 pending · 4 with a prediction" in said(app, "#headline")
-        assert ("TP4 PP2 DP8" in rows["4711"]) == (size[0] > 200)
-        table = app.query_one(DataTable)
-        assert table.virtual_size.width <= size[0]
-
-    play(FixedJobs(), script, size)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_a_hostile_name_is_shown_as_it_is_and_does_nothing(size: tuple[int, int]) -> None:
-    async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        assert any(cell.startswith("[red]x[/red][@click=app.quit]y[/]") for row in cells(app) for cell in row)
-        await pilot.press("enter")
-        assert isinstance(app.screen, JobDetail)
-        image = app.export_screenshot()
-        assert "\x1b" not in image
-        assert "\u202e" not in image
-        assert "[red]x[/red][@click=app.quit]y[/]" in image.replace("&#160;", " ")
-        await pilot.click("#title", offset=(25, 0))
+        jobs = [job.record.id for job in cluster().jobs if job.record.name.startswith("[red]")]
+        app.chosen_job = jobs[0]
+        await press(pilot, str(SCREENS.index(name) + 1))
+        for _ in range(4):
+            shown = text(app)
+            assert all(unicodedata.category(sign)[0] != "C" or sign == "\n" for sign in shown)
+            image = app.export_screenshot()
+            assert not {"\x1b", "\u202e", "\u2066", "\x07", "\u200b"} & set(image)
+            await press(pilot, "pagedown")
         assert app.is_running
 
-    play(FixedJobs(), script, size)
+    play(script, size=size)
 
 
-def test_enter_shows_the_whole_record_and_escape_leads_back() -> None:
+def test_markup_in_a_name_stays_text() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("down", "down", "enter")
-        assert isinstance(app.screen, JobDetail)
-        image = app.export_screenshot().replace("&#160;", " ")
-        assert "Job 4711" in image
-        assert "55.9 GiB of 74.5 GiB per GPU (75 %)" in image
-        await pilot.press("escape")
-        assert not isinstance(app.screen, JobDetail)
-        await pilot.press("enter", "q")
-        assert not isinstance(app.screen, JobDetail)
+        await press(pilot, "2", "slash", *"[red]x", "enter")
+        assert "[red]x[/red][@click=app.quit]y[/]" in text(app)
+        await pilot.click("#list", offset=(30, 1))
+        await pilot.click("#list", offset=(45, 1))
+        await press(pilot, "enter")
         assert app.is_running
+        assert app.current_mode == "job"
 
-    play(FixedJobs(), script, (120, 40))
+    play(script, size=(240, 70))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_ascii_terminals_get_ascii_only(name: str) -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, str(SCREENS.index(name) + 1))
+        assert text(app).isascii()
+
+    play(script, glyphs=ASCII)
+
+
+def test_sick_gpus_are_told_apart_without_colour() -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, "x", "x")
+        grid = app.screen.query_one(GridMap)
+        assert len(grid.order)
+        lines = "\n".join(grid.text_lines)
+        assert "✗" in lines
+
+    play(script, theme="opsk-monochrome")
+
+
+def test_without_colour_nothing_is_coloured() -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        for key in "123456":
+            await press(pilot, key)
+            styles = [part.style for canvas in app.screen.query(Canvas) for line in canvas._lines for part in line]
+            assert all(style is None or (style.color is None and style.bgcolor is None) for style in styles)
+
+    play(script, theme="opsk-monochrome")
 
 
 def test_the_filter_shows_only_what_matches_until_escape() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("slash", *"ada llama")
-        assert [row[0] for row in cells(app)] == ["4711"]
-        assert "1 of 5 shown" in said(app, "#headline")
-        await pilot.press("enter")
-        assert isinstance(app.focused, DataTable)
-        await pilot.press("enter")
-        assert isinstance(app.screen, JobDetail)
-        await pilot.press("escape", "escape")
-        assert len(cells(app)) == 5
-        assert not app.query_one(Input).display
+        table = app.screen_stack[0]
+        await press(pilot, "2", "slash", *"grace pd")
+        table = app.screen.query_one(Table)
+        assert table.rows
+        assert {row.record.user for row in table.rows} == {"grace"}
+        assert {row.record.state for row in table.rows} == {"PENDING"}
+        await press(pilot, "escape")
+        assert len(table.rows) == 60
+        assert not app.screen.query_one(Input).display
 
-    play(FixedJobs(), script)
+    play(script)
 
 
-def test_a_filter_that_nothing_matches_says_how_to_leave_it() -> None:
+def test_nodes_are_filtered_by_partition_state_health_and_words() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("slash", *"[b]zz")
-        assert said(app, "#empty") == "No job matches '[b]zz'.\nEsc shows all 5 again."
-        await pilot.press("escape")
-        assert not app.query_one("#empty").display
-        assert len(cells(app)) == 5
+        grid = app.screen.query_one(GridMap)
+        nodes = cluster().nodes
+        await press(pilot, "p")
+        assert {nodes[row].partitions for row in grid.order.tolist()} == {("debug",)}
+        await press(pilot, "escape", "t", "t", "t")
+        assert grid.order.tolist() == [row for row, node in enumerate(nodes) if not node.is_usable]
+        await press(pilot, "escape", "slash", *"gpu007 down")
+        assert grid.order.tolist() == []
+        await press(pilot, "escape", "slash", *"gpu121", "enter")
+        assert [nodes[row].state for row in grid.order.tolist()] == ["DOWN"]
+        assert "Not responding" in text(app)
 
-    play(FixedJobs(), script)
+    play(script)
 
 
-def test_q_quits() -> None:
+def test_find_goes_to_what_matches_and_on() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("q")
-        assert not app.is_running
+        await press(pilot, "2", "f", *"qwen", "enter")
+        table = app.screen.query_one(Table)
+        first = table.current
+        await press(pilot, "n")
+        assert first is not None
+        assert "qwen" in first.record.name
+        assert table.current is not first
+        assert "qwen" in table.current.record.name
+        await press(pilot, "N")
+        assert table.current is first
 
-    play(FixedJobs(), script)
+    play(script)
 
 
-def test_no_jobs_is_a_friendly_word() -> None:
+def test_enter_on_a_gpu_opens_its_job_and_escape_leads_back() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        assert said(app, "#empty").startswith("No jobs are pending or running.")
-        await pilot.press("enter", "down", "slash", "x", "escape")
-        assert app.is_running
+        await press(pilot, "enter")
+        assert app.current_mode == "job"
+        assert app.chosen_job == 410_000
+        assert "Measured against predicted" in text(app)
+        await press(pilot, "escape")
+        assert app.current_mode == "cluster"
 
-    play(FixedJobs(()), script)
+    play(script)
 
 
-def test_while_slurm_is_silent_the_last_jobs_stay_with_their_age() -> None:
-    now = [0.0]
-    source = FixedJobs()
-
+def test_a_click_puts_the_cursor_there_and_a_click_on_a_tab_changes_the_screen() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        assert not app.query_one("#problem").display
-        now[0], source.problem = (
-            45.0,
-            SlurmError("squeue did not answer within 10 s\x1b[2J", hint="see `scontrol ping`"),
-        )
-        await pilot.press("r")
-        await answered(pilot, source, 2)
-        assert app.query_one("#problem").display
-        assert said(app, "#problem") == (
-            "Slurm does not answer: squeue did not answer within 10 s\\x1b[2J (see `scontrol ping`); "
-            "what is shown is of 45 s ago"
-        )
-        assert len(cells(app)) == 5
-        assert "45 s ago" in said(app, "#headline")
-        source.problem = None
-        await pilot.press("r")
-        await answered(pilot, source, 3)
-        assert not app.query_one("#problem").display
+        grid = app.screen.query_one(GridMap)
+        await pilot.click(GridMap, offset=(1 + len("gpu001") + 1 + 3, 2))
+        await settled(pilot)
+        assert (grid.row, grid.column) == (2 * grid.per_line(grid.inner_width), 3)
+        await pilot.click("#tabs", offset=(20, 0))
+        await settled(pilot)
+        assert app.current_mode == "jobs"
 
-    play(source, script, now=now)
+    play(script)
 
 
-def test_a_slow_slurm_is_said_to_be_waited_for_and_stops_no_key() -> None:
-    answer = threading.Event()
-    now = [0.0]
-
-    class Slow(FixedJobs):
-        def jobs(self) -> tuple[JobView, ...]:
-            if self.asked:
-                answer.wait(PATIENCE_S)
-            return super().jobs()
-
+def test_a_click_on_a_key_of_the_last_line_does_what_the_key_does() -> None:
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("r")
-        now[0] = 5.0
-        await pilot.press("r", "down", "enter", "escape")
-        app._show_status()
-        await pilot.pause()
-        assert said(app, "#headline").rstrip().endswith("waiting for Slurm · 5 s ago")
-        assert len(cells(app)) == 5
-        await pilot.press("q")
-        assert not app.is_running
-        answer.set()
+        bar = app.screen.query_one("#keys", Canvas)
+        await pilot.click("#keys", offset=(bar.text_lines[0].index("Metric"), 0))
+        await settled(pilot)
+        assert "tensor cores" in text(app)
+        await pilot.click("#keys", offset=(bar.text_lines[0].index("?"), 0))
+        await settled(pilot)
+        assert isinstance(app.screen, HelpScreen)
 
-    play(Slow(), script, (120, 30), now)
-
-
-def test_without_any_answer_the_screen_says_so() -> None:
-    source = FixedJobs()
-    source.problem = SlurmError("squeue: No such file or directory", hint="install Slurm's client commands")
-
-    async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        assert "squeue: No such file or directory" in said(app, "#problem")
-        assert "nothing to show yet" in said(app, "#problem")
-        assert "no data yet" in said(app, "#headline")
-
-    play(source, script)
+    play(script)
 
 
 def test_the_cursor_stays_on_its_job_while_others_come_and_go() -> None:
-    source = FixedJobs()
+    first = cluster().view()
+    second = replace(first, jobs=first.jobs[:5] + first.jobs[8:])
 
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.press("down", "down")
-        source.records = (*RECORDS[:4], replace(RECORDS[0], id=4716, label="4716"), replace(RECORDS[0], id=4717))
-        await pilot.press("r")
-        await answered(pilot, source, 2)
-        table = app.query_one(DataTable)
-        assert cells(app)[table.cursor_row][0] == "4711"
-        await pilot.resize_terminal(200, 40)
-        await pilot.pause()
-        assert cells(app)[table.cursor_row][0] == "4711"
+        await press(pilot, "2", *["down"] * 30)
+        table = app.screen.query_one(Table)
+        before = table.current.record.id
+        feed = app.feed
+        assert isinstance(feed, Still)
+        feed.push()
+        await settled(pilot)
+        assert len(table.rows) == 57
+        assert table.current.record.id == before
 
-    play(source, script)
+    play(script, feed=Still(first, second))
 
 
-def test_changed_cells_are_brought_up_to_date_in_place() -> None:
-    source = FixedJobs()
+def test_a_new_view_sends_only_cells_that_changed() -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        grid = app.screen.query_one(GridMap)
+        regions: list[int] = []
+        grid.refresh = lambda *some, **_: regions.extend(part.area for part in some)  # type: ignore[method-assign]
+        app.take(cluster().view())
+        assert regions == []
+        app.take(cluster().view(1))
+        assert 0 < sum(regions) < grid.size.area
+
+    play(script)
+
+
+def test_it_says_what_it_sees_with_and_what_it_does_not() -> None:
+    view = replace(
+        cluster().view(),
+        sources=(
+            SourceState(source=Source.SLURM, taken_at_s=NOW_S - 26),
+            SourceState(source=Source.PROMETHEUS, problem="connection refused\x1b[2J", hint="is it up?"),
+        ),
+    )
 
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        source.records = tuple(
-            replace(job, state="RUNNING", run_time_s=1, reason=None) if job.id == 4713 else job for job in RECORDS
-        )
-        source.records = tuple(replace(job, name="renamed") if job.id == 4711 else job for job in source.records)
-        await pilot.press("r")
-        await answered(pilot, source, 2)
-        rows = {row[0]: row for row in cells(app)}
-        assert "renamed" in rows["4711"]
-        assert "RUNNING" in rows["4713"]
+        assert "slurm ✓ 30 s" in text(app)
+        assert "prometheus ✗ connection refused\\x1b[2J (is it up?)" in text(app)
 
-    play(source, script)
+    play(script, feed=Still(view))
 
 
-def test_a_narrow_window_keeps_what_matters() -> None:
+def test_help_tells_in_full_what_is_wrong_with_a_source() -> None:
+    """On 80 columns the line below the screen ends in the middle of a reason."""
+    long = "squeue did not answer within 10 s, and neither did the one before\x1b[2J"
+    states = (
+        SourceState(source=Source.PROMETHEUS, taken_at_s=NOW_S, where="http://mon:9090"),
+        SourceState(source=Source.SLURM, taken_at_s=NOW_S - 300, problem=long, hint="see `scontrol ping`"),
+    )
+
     async def script(app: TopApp, pilot: Pilot[None]) -> None:
-        await pilot.resize_terminal(48, 12)
-        await pilot.pause()
-        table: DataTable[Text] = app.query_one(DataTable)
-        assert [column.label.plain for column in table.columns.values()] == ["JOB", "NAME", "STATE", "MEMORY"]
-        assert len(cells(app)) == 5
-        assert table.virtual_size.width <= 48
+        assert "scontrol ping" not in text(app)
+        await press(pilot, "question_mark", "end")
+        shown = " ".join(text(app).split())
+        assert "prometheus ✓ http://mon:9090, 4 s" in shown
+        assert "neither did the one before\\x1b[2J (see `scontrol ping`), last 5 min ago" in shown
 
-    play(FixedJobs(), script)
+    play(script, feed=Still(replace(cluster().view(), sources=states)), size=(80, 60))
+
+
+def test_slurm_alone_is_enough_and_what_is_missing_is_said() -> None:
+    view = replace(cluster().view(), gpus=None, fabric=None, events=(), reports=())
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        assert "no source tells it" in text(app)
+        for key, said in (
+            ("4", "Nothing is known of the fabric"),
+            ("5", "Nothing has failed."),
+            ("6", "No reports yet."),
+        ):
+            await press(pilot, key)
+            assert said in text(app)
+
+    play(script, feed=Still(view))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_an_empty_cluster_breaks_no_key(name: str) -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, str(SCREENS.index(name) + 1))
+        await press(pilot, *"mMsSptxowbiedu,.ncHR", "plus", "minus", "enter", "escape", "up", "end", "tab", "left")
+        assert app.is_running
+
+    play(script, feed=Still(ClusterView(taken_at_s=NOW_S)), size=(80, 24))
+
+
+@pytest.mark.parametrize("size", [(40, 12), (20, 6), (300, 100)])
+def test_no_window_is_too_small_or_too_large(size: tuple[int, int]) -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        for key in "123456":
+            await press(pilot, key, "plus", "down", "right", "pagedown")
+        await pilot.resize_terminal(80, 24)
+        await settled(pilot)
+        assert app.is_running
+        assert max(len(line) for line in text(app).splitlines()) <= 80
+
+    play(script, size=size)
+
+
+def test_what_nobody_foresaw_is_said_and_ends_nothing() -> None:
+    class Broken(NotedActions):
+        async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
+            raise ZeroDivisionError("[b]division\x1b[2J")
+
+    class Torn(Still):
+        async def views(self) -> AsyncIterator[ClusterView]:
+            yield cluster().view()
+            raise InputError("no way to Slurm\x1b[2J", hint="see the log")
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        assert "slurm ✗ no way to Slurm\\x1b[2J (see the log)" in text(app)
+        await press(pilot, "5", "enter")
+        assert "division" in text(app)
+        assert app.is_running
+        await press(pilot, "escape", "1")
+        assert app.current_mode == "cluster"
+
+    play(script, actions=Broken(cluster()), feed=Torn())
+
+
+def test_slow_details_hold_up_no_key() -> None:
+    class Slow(BigFeed):
+        async def job_details(self, job_id: int) -> JobDetails:
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, "3", "full_stop", "m", "i")
+        assert "Measured against predicted" in text(app)
+        await press(pilot, "1")
+        assert app.current_mode == "cluster"
+
+    play(script, feed=Slow(cluster()))
+
+
+def test_a_report_is_opened_and_closed() -> None:
+    async def script(app: TopApp, pilot: Pilot[None]) -> None:
+        await press(pilot, "6", "enter")
+        assert "root cause: [b]gpu_hardware[/b]\\x1b[31m" in text(app)
+        await press(pilot, "slash", *"root", "enter")
+        assert "evidence 3" not in text(app)
+        await press(pilot, "escape", "escape")
+        assert "calibration against 214 runs" in text(app)
+
+    play(script)

@@ -13,11 +13,12 @@ from tests.fakes.jobs import FixedJobs, record
 PATIENCE_S = 30
 
 
-def test_the_administrators_comment_counts_before_the_users_own() -> None:
+def test_a_record_in_a_users_own_comment_is_no_advice() -> None:
+    """Whoever submits a job writes its comment; its admin_comment only operators and the submit hook write."""
     fits, oom = "opsk:v1 verdict=fits", "opsk:v1 verdict=oom"
     assert advice_of(record(1, "a", admin_comment=oom, comment=fits)) == AdviceRecord(verdict=Verdict.OOM)
-    assert advice_of(record(1, "a", admin_comment="seen", comment=fits)) == AdviceRecord(verdict=Verdict.FITS)
-    assert advice_of(record(1, "a", comment="lunch at 12")) is None
+    assert advice_of(record(1, "a", admin_comment="seen", comment=fits)) is None
+    assert advice_of(record(1, "a", comment=fits)) is None
     assert advice_of(record(1, "a")) is None
 
 

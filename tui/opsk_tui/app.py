@@ -1,161 +1,251 @@
-"""What does ``opsk top`` show, and what does each key do?
+"""What is ``opsk top``: which screens are there, and how does a view of the cluster reach them?
 
-The screen never waits: Slurm is asked in a thread of its own (`opsk_tui.data.Feed`), whose answer comes in as a
-message.
+A view comes in through an asyncio worker and is shown by the screen that is seen; the others catch up when they are.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+import getpass
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
-from rich.text import Text
-from textual.app import App, ComposeResult
+from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.events import Resize
-from textual.message import Message
-from textual.widget import Widget
-from textual.widgets import DataTable, Footer, Static
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
-from opsk_tui.columns import matching, ordered
-from opsk_tui.data import Feed
-from opsk_tui.screens.job_detail import JobDetail
-from opsk_tui.widgets.filter_field import FilterField
-from opsk_tui.widgets.job_table import JobTable
-from opsk_tui.words import NO_JOBS, NO_JOBS_HINT, age_words, headline, problem_words
+from opsk.errors import OpskError
+from opsk.slurm import remap_commands
+from opsk.slurm.remap_commands import Command, Who
+from opsk_tui.commands import TopCommands
+from opsk_tui.feed_port import Actions, Feed
+from opsk_tui.glyphs import Glyphs, glyphs_for
+from opsk_tui.safe_text import safe
+from opsk_tui.screens.cluster import ClusterScreen
+from opsk_tui.screens.confirm import ConfirmScreen, Question
+from opsk_tui.screens.fabric import FabricScreen
+from opsk_tui.screens.failures import FailuresScreen
+from opsk_tui.screens.job import JobScreen
+from opsk_tui.screens.jobs import JobsScreen
+from opsk_tui.screens.reports import ReportsScreen
+from opsk_tui.screens.view_screen import ViewScreen
+from opsk_tui.state import Known
+from opsk_tui.theme import DARK, MONOCHROME, PALETTES, themes
+from opsk_tui.view import ClusterView, JobView, Source, SourceState
 
-_PATIENCE_S = 2.0
-"""A healthy slurmctld answers sooner; later the user should know what the screen waits for."""
-_Part = TypeVar("_Part", bound=Widget)
+_MASK_S = 0.01
+SCREENS = ("cluster", "jobs", "job", "fabric", "failures", "reports")
 
 
 class TopApp(App[None]):
-    """The jobs of the cluster with what opsk predicted for them.
+    """The six screens.
 
     Parameters
     ----------
     feed
-        Where the jobs come from.
-    interval_s
-        How often Slurm is asked [s]; ``None``: only when the user asks, and the age is not counted up by itself.
+        Delivers the cluster.
+    actions
+        Changes it; ``None`` is a screen that is read-only.
+    clock
+        Seconds since 1970; ``None`` stands for a clock that ticks, a given one is only looked at.
+    user
+        Name of the caller, who may act on his own jobs.
+    details_every_s
+        How often details of the job that is shown are asked for [s].
     """
 
     TITLE = "opsk top"
-    CSS_PATH = "opsk.tcss"
+    CSS_PATH = Path(__file__).with_name("opsk.tcss")
+    COMMANDS: ClassVar[set[object]] = {TopCommands}  # type: ignore[assignment]
+    ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
-        Binding("r", "refresh", "Refresh"),
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("escape", "clear_filter", "Show all"),
+        *(
+            Binding(str(place), f"app.go('{name}')", f"To {name}", show=False)
+            for place, name in enumerate(SCREENS, start=1)
+        ),
+        Binding("right_square_bracket", "app.step(1)", "Next screen", show=False),
+        Binding("left_square_bracket", "app.step(-1)", "The screen before", show=False),
+        Binding("r", "app.ask_now", "Ask all sources now", show=False),
+        Binding("T", "app.next_theme", "Next theme", show=False),
+        Binding("q", "app.quit", "Quit", show=False),
     ]
+    MODES: ClassVar[dict[str, Callable[[], Screen[None]]]] = {  # type: ignore[assignment]
+        "cluster": ClusterScreen, "jobs": JobsScreen, "job": JobScreen, "fabric": FabricScreen,
+        "failures": FailuresScreen, "reports": ReportsScreen,
+    }  # fmt: skip
+    DEFAULT_MODE = "cluster"
 
-    class Answered(Message):
-        """Slurm answered, or said why not."""
-
-    def __init__(self, feed: Feed, *, interval_s: float | None = 10.0) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        actions: Actions | None = None,
+        clock: Callable[[], float] | None = None,
+        user: str | None = None,
+        glyphs: Glyphs | None = None,
+        theme: str | None = None,
+        details_every_s: float = 5.0,
+    ) -> None:
         super().__init__()
-        self._feed = feed
-        self._interval_s = interval_s
-
-    def compose(self) -> ComposeResult:
-        """Lay the screen out from top to bottom."""
-        yield Static(id="headline")
-        yield Static(id="problem")
-        yield FilterField(id="filter")
-        yield JobTable(id="jobs")
-        yield Static(id="empty")
-        yield Footer(show_command_palette=False)
+        self.feed = feed
+        self.actions = actions
+        self._ticks = clock is None
+        self.clock = clock or time.time
+        self.user = user if user is not None else _caller()
+        self.glyphs = glyphs or glyphs_for(os.environ, sys.stdout.encoding)
+        self.details_every_s = details_every_s
+        self.known = Known(ClusterView(taken_at_s=0.0), self.user)
+        self.chosen_job: int | None = None
+        self._before: list[str] = []
+        self.animation_level = "none"
+        for one in themes():
+            self.register_theme(one)
+        self.theme = theme or (MONOCHROME if os.environ.get("NO_COLOR") else DARK)
 
     def on_mount(self) -> None:
-        """Ask for the first time, and again and again."""
-        self._main(FilterField).display = False
-        table = self._main(JobTable)
-        table.fit(self.size.width)
-        table.focus()
-        self._show()
-        self.action_refresh()
-        if self._interval_s is not None:
-            self.set_interval(self._interval_s, self.action_refresh)
-            self.set_interval(1.0, self._show_status)
+        """Follow the feed."""
+        self.theme_changed_signal.subscribe(self, lambda _theme: self.call_later(self.show))
+        self.run_worker(self._follow(), name="feed", exit_on_error=False)
+        if self._ticks:
+            self.set_interval(1.0, self._tick)
 
-    def on_resize(self, _event: Resize) -> None:
-        """Bring the headline to its new length."""
-        self._show_status()
+    async def _follow(self) -> None:
+        """Take every view that is delivered."""
+        try:
+            async for view in self.feed.views():
+                self.take(view)
+        except OpskError as error:
+            state = SourceState(source=Source.SLURM, problem=error.message, hint=error.hint or "")
+            self.take(replace(self.known.view, sources=(state,)))
 
-    def on_top_app_answered(self) -> None:
-        """Show what the feed knows now."""
-        self._show()
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Say why work beside the screen has failed."""
+        self.worker_failed(event)
 
-    def on_input_changed(self) -> None:
-        """Filter while the user types."""
-        self._show()
+    def worker_failed(self, event: Worker.StateChanged) -> str:
+        """Say why work beside the screen has failed, and return it; empty where it has not."""
+        if event.state is not WorkerState.ERROR:
+            return ""
+        words = safe(f"{event.worker.name or 'this'} failed: {event.worker.error!r}")
+        self.notify(words, severity="error", markup=False, timeout=10)
+        return words
 
-    def on_input_submitted(self) -> None:
-        """Go from the filter to the table."""
-        self._main(JobTable).focus()
+    async def on_unmount(self) -> None:
+        """Ask nobody any more."""
+        close = getattr(self.feed, "close", None)
+        if close is not None:
+            await close()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the job on which Enter was pressed, or that was clicked."""
-        chosen = self._main(JobTable).job(event.row_key.value)
-        if chosen is not None:
-            self.push_screen(JobDetail(chosen))
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Mask a change of screens for a frame; Textual's own time is what a key may cost in all."""
+        super().delay_update(min(delay, _MASK_S))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only what makes sense now: keys of the main screen, and "show all" while there is a filter."""
-        if action in ("refresh", "filter", "clear_filter") and len(self.screen_stack) > 1:
-            return False
-        if action == "filter":
-            return not isinstance(self.focused, FilterField)
-        if action == "clear_filter":
-            return bool(self.query(FilterField)) and self._main(FilterField).display
-        return super().check_action(action, parameters)
+    def take(self, view: ClusterView) -> None:
+        """Show a view."""
+        self.known = Known(view, self.user)
+        self.show()
 
-    def action_refresh(self) -> None:
-        """Ask Slurm now, unless a question is under way."""
-        self._feed.refresh_in_background(lambda: self.post_message(self.Answered()))
+    @property
+    def seen(self) -> ViewScreen | None:
+        """The screen of this mode, below any question that stands on it."""
+        stack = self.screen_stack
+        return stack[0] if stack and isinstance(stack[0], ViewScreen) else None
 
-    def action_filter(self) -> None:
-        """Open the filter."""
-        field = self._main(FilterField)
-        field.display = True
-        field.focus()
-        self.refresh_bindings()
+    def show(self) -> None:
+        """Bring the screen that is seen up to date."""
+        if self.seen is not None:
+            self.seen.show()
 
-    def action_clear_filter(self) -> None:
-        """Close the filter and show all jobs."""
-        field = self._main(FilterField)
-        field.value = ""
-        field.display = False
-        self._show()
-        self._main(JobTable).focus()
-        self.refresh_bindings()
+    def _tick(self) -> None:
+        if self.seen is not None and self.seen.is_current:
+            self.seen.tick()
 
-    def _show(self) -> None:
-        """Show what is known: status, table, or a friendly word where there is nothing."""
-        state, wanted = self._feed.state, self._main(FilterField).value
-        table, empty = self._main(JobTable), self._main(Static, "#empty")
-        jobs = ordered(matching(state.jobs, wanted))
-        table.show(jobs)
-        self._show_status()
-        empty.display, table.display = not jobs, bool(jobs)
-        if state.jobs:
-            empty.update(Text(f"No job matches {wanted!r}.\nEsc shows all {len(state.jobs)} again."))
-        elif state.taken_at is not None:
-            empty.update(Text(f"{NO_JOBS}\n{NO_JOBS_HINT}"))
+    def counts(self, name: str) -> str:
+        """Return what a tab says beside its name."""
+        events = self.known.view.events
+        if name == "failures" and events:
+            count = sum(not event.is_over for event in events)
+            return f" {self.glyphs.watch}{count}" if count else ""
+        return ""
+
+    def action_go(self, name: str) -> None:
+        """Go to a screen."""
+        if name != self.current_mode:
+            self._before = [*self._before[-8:], self.current_mode]
+            self.switch_mode(name)
+
+    def action_step(self, step: int) -> None:
+        """Go to the next screen."""
+        here = SCREENS.index(self.current_mode)
+        self.action_go(SCREENS[(here + step) % len(SCREENS)])
+
+    def action_go_back(self) -> None:
+        """Go to the screen before this one."""
+        if self._before:
+            self.switch_mode(self._before.pop())
+
+    def open_job(self, number: int) -> None:
+        """Show one job."""
+        self.chosen_job = number
+        self.action_go("job")
+
+    def action_ask_now(self) -> None:
+        """Ask all sources now."""
+        self.feed.ask_now()
+        self.notify("asking all sources", timeout=1)
+
+    def action_next_theme(self) -> None:
+        """Use the next theme."""
+        names = list(PALETTES)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+
+    def ask_job(self, what: str, job: JobView) -> None:
+        """Ask whether to cancel, hold or requeue a job."""
+        number = str(job.record.id)
+        make = {"cancel": cancel, "hold": remap_commands.hold_back, "requeue": remap_commands.requeue}[what]
+        title = f"{what} job {safe(job.record.label)} {safe(job.record.name)} of {safe(job.record.user)}"
+        self.ask_and_run(title, [make(number)], owner=job.record.user)
+
+    def ask_and_run(self, title: str, commands: Sequence[Command], owner: str = "") -> None:
+        """Show commands, ask, and run those that the caller may."""
+        mine = [self.actions is not None and self.known.may(command, owner) for command in commands]
+        allowed = [command for command, is_mine in zip(commands, mine, strict=True) if is_mine]
+
+        def answered(yes: bool | None) -> None:
+            if yes and allowed:
+                self.run_worker(self._run(allowed), exit_on_error=False)
+
+        self.push_screen(ConfirmScreen(Question(title=title, commands=commands, mine=mine)), answered)
+
+    async def _run(self, commands: Sequence[Command]) -> None:
+        """Run what was confirmed, and say how it went."""
+        assert self.actions is not None
+        try:
+            outcome = await self.actions.run(commands, lambda _line: None)
+        except OpskError as error:
+            self.notify(safe(error.message), severity="error", markup=False)
+            return
+        if outcome.refused or outcome.said:
+            self.notify(safe(f"{outcome.refused}: {outcome.said}"), severity="error", markup=False)
         else:
-            empty.update(Text("" if state.problem else "Asking Slurm …"))
+            self.notify(safe("done: " + "; ".join(outcome.done)), markup=False)
+        self.feed.ask_now()
 
-    def _show_status(self) -> None:
-        """Show how many jobs there are, how old that is, and what is wrong."""
-        state, age_s = self._feed.state, self._feed.age_s()
-        waiting = "waiting for Slurm · " if self._feed.waiting_s() > _PATIENCE_S else ""
-        right = Text(f" {waiting}{age_words(age_s)} ")
-        left = Text.assemble((" opsk top ", "reverse bold"), "  ", headline(state, len(self._main(JobTable).jobs)))
-        left.truncate(max(0, self.size.width - right.cell_len), overflow="ellipsis", pad=True)
-        self._main(Static, "#headline").update(Text.assemble(left, right, no_wrap=True))
-        banner = self._main(Static, "#problem")
-        banner.display = bool(state.problem)
-        banner.update(Text(problem_words(state, age_s)))
 
-    def _main(self, kind: type[_Part], selector: str = "") -> _Part:
-        """Return a part of the main screen, which another screen may cover."""
-        return self.screen_stack[0].query_one(selector or kind.__name__, kind)
+def _caller() -> str:
+    """Return the caller's name; empty for a uid that has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def cancel(job: str) -> Command:
+    """End a job."""
+    checked = remap_commands.requeue(job)
+    return Command(argv=("scancel", checked.argv[-1]), who=Who.USER, why="ends the job; it does not come back")

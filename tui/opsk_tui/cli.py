@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from opsk.cli.document import echo_json
+from opsk.cli.store_opening import site_url
+from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk_tui.columns import COLUMNS, Column, fitting, ordered
 from opsk_tui.data import Feed, FeedState, SlurmJobs
 from opsk_tui.words import text_table
+
+if TYPE_CHECKING:
+    from opsk_tui import feed_port  # numpy comes with it, which no other command needs
 
 
 @click.command()
@@ -21,26 +28,53 @@ from opsk_tui.words import text_table
 @click.option(
     "--interval",
     type=click.FloatRange(min=1, max=3600),
-    default=10.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Ask Slurm this often.",
+    help="Look at measured values this often.  [default: the site's]",
 )
-def top(once: bool, as_json: bool, interval: float) -> None:
-    """Show the jobs of the cluster with what opsk predicted for them.
+@click.option("--prometheus", metavar="URL", help="Instead of the site's; '' asks the exporters themselves.")
+@click.option("--record", is_flag=True, help="Show nothing: keep jobs, measured intervals and failures in the store.")
+@click.option("--every", "every_s", type=click.FloatRange(1, 86400), default=300.0, show_default=True, metavar="S",
+              help="With --record: length of a measured interval.")  # fmt: skip
+@click.option("--for", "for_s", type=click.FloatRange(0, 1e7), metavar="S", help="With --record: end after this time.")
+def top(
+    once: bool, as_json: bool, interval: float | None, prometheus: str | None, record: bool, every_s: float,
+    for_s: float | None,
+) -> None:  # fmt: skip
+    """Show the cluster on one screen: every GPU, jobs measured against predicted, the fabric, failures.
 
-    Read-only. Predictions are those that were made at submission and stay in the job's comment.
+    Keys stand in the last line, and ? tells all of them. Nothing is changed before the exact command was shown and
+    confirmed. NO_COLOR and OPSK_ASCII=1 do without colour and without signs outside ASCII.
+
+    With --record it is the service that fills the store (opsk-recorder.service): one a cluster, as the advisor's user.
     """
-    slurm = slurm_client()
-    feed = Feed(SlurmJobs(slurm))
-    if as_json:
-        _print_json(_answered(feed), slurm)
-    elif once:
-        click.echo(text_table(ordered(_answered(feed).jobs), _columns_of_stdout()))
+    if record:
+        _record(prometheus, every_s, for_s)
+    elif as_json or once:
+        slurm = slurm_client()
+        state = _answered(Feed(SlurmJobs(slurm)))
+        if as_json:
+            _print_json(state, slurm)
+        else:
+            click.echo(text_table(ordered(state.jobs), _columns_of_stdout()))
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("opsk top needs a terminal", hint="--once prints the table, --json prints it for programs")
     else:
-        _show(feed, interval)
+        _show(interval, prometheus)
+
+
+def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None:
+    """Fill the store.
+
+    Raises
+    ------
+    StoreError
+        It is not installed, or cannot be opened.
+    """
+    site_url()
+    from opsk_tui.record import record  # SQLModel and all sources come with it
+
+    logging.basicConfig(level=logging.WARNING, format="opsk top: %(message)s")
+    record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
 
 
 def _answered(feed: Feed) -> FeedState:
@@ -68,7 +102,7 @@ def _print_json(state: FeedState, slurm: ChosenClient) -> None:
     echo_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": jobs})
 
 
-def _show(feed: Feed, interval_s: float) -> None:
+def _show(interval_s: float | None, prometheus: str | None) -> None:
     """Open the screen.
 
     Raises
@@ -81,4 +115,15 @@ def _show(feed: Feed, interval_s: float) -> None:
         from opsk_tui.app import TopApp
     except ModuleNotFoundError as error:
         raise UnavailableError(f"opsk top: {error}", hint="pip install 'opsk[tui]', or use --once") from error
-    TopApp(feed, interval_s=interval_s).run()
+    from opsk_tui.late_actions import LateActions
+    from opsk_tui.late_feed import LateFeed
+
+    site = load_site()
+
+    def feed() -> feed_port.Feed:
+        # Loading it takes longer than the first paint.
+        from opsk_tui.feed import ClusterFeed
+
+        return ClusterFeed(site, prometheus=prometheus, refresh_s=interval_s)
+
+    TopApp(LateFeed(feed), actions=LateActions()).run()

@@ -60,12 +60,8 @@ class SlurmJobs:
 
 
 def advice_of(job: JobRecord) -> AdviceRecord | None:
-    """Find the advice in a job's comments; the administrator's counts before the user's own, which anyone may write."""
-    for comment in (job.admin_comment, job.comment):
-        found = AdviceRecord.parse(comment or "")
-        if found is not None:
-            return found
-    return None
+    """Find the advice in a job's ``admin_comment``; its ``comment`` is its user's own, who may write anything there."""
+    return AdviceRecord.parse(job.admin_comment or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,82 @@
+"""What does the command palette offer: screens, themes, metrics, and every job by its number or name?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from opsk_tui.format import METRIC_TITLES
+from opsk_tui.safe_text import safe
+from opsk_tui.theme import PALETTES
+from opsk_tui.view import Metric
+
+if TYPE_CHECKING:
+    from opsk_tui.app import TopApp
+
+_MOST_JOBS = 20
+
+
+class TopCommands(Provider):
+    """Commands by name."""
+
+    def _commands(self) -> Iterator[tuple[str, str, Callable[[], object]]]:
+        """Yield names, what they do, and the call."""
+        top = cast("TopApp", self.app)
+        for name in top.MODES:
+            yield f"Go to {name}", "a screen", partial(top.action_go, name)
+        for name in PALETTES:
+            yield f"Theme {name.removeprefix('opsk-')}", "colours of all screens", partial(setattr, top, "theme", name)
+        for metric in Metric:
+            yield f"Colour GPUs by {METRIC_TITLES[metric]}", "the cluster's map", partial(self._metric, metric)
+        seen = top.seen
+        if seen is not None:
+            for binding in seen.shown_bindings():
+                yield (
+                    f"{seen.NAME.capitalize()}: {binding.description}", f"key {binding.key_display or binding.key}",
+                    partial(self._run, binding.action),
+                )  # fmt: skip
+        yield "Ask all sources now", "key r", top.action_ask_now
+        yield "Quit", "key q", top.exit
+
+    def _metric(self, metric: Metric) -> None:
+        top = cast("TopApp", self.app)
+        top.action_go("cluster")
+
+        def choose() -> None:
+            from opsk_tui.screens.cluster import ClusterScreen
+
+            if isinstance(top.seen, ClusterScreen):
+                top.seen.choose(metric=metric)
+
+        top.call_later(choose)
+
+    def _run(self, action: str) -> None:
+        seen = cast("TopApp", self.app).seen
+        if seen is not None:
+            seen.call_later(seen.run_action, action)
+
+    async def discover(self) -> Hits:
+        """Offer everything but jobs before a word is typed."""
+        for name, about, call in self._commands():
+            yield DiscoveryHit(name, call, help=about)
+
+    async def search(self, query: str) -> Hits:
+        """Offer what matches."""
+        matcher = self.matcher(query)
+        for name, about, call in self._commands():
+            score = matcher.match(name)
+            if score > 0:
+                yield Hit(score, matcher.highlight(name), call, help=about)
+        top = cast("TopApp", self.app)
+        found = 0
+        for number, job in top.known.jobs.items():
+            text = f"Job {safe(job.record.label)} {safe(job.record.name)} {safe(job.record.user)}"
+            if query.casefold() in text.casefold():
+                yield Hit(0.5, Text(text), partial(top.open_job, number), text=text, help="opens the job")
+                found += 1
+                if found >= _MOST_JOBS:
+                    return

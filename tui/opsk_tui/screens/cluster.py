@@ -1,0 +1,309 @@
+"""How is every GPU of the cluster: one sign each, coloured by any metric, sick parts marked?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from opsk.slurm import remap_commands
+from opsk_tui.format import HEALTH_WORDS, METRIC_TITLES, counted, metric_text, percent, ran_s, run_time
+from opsk_tui.gpu_grid import (
+    Choice,
+    Sort,
+    StateFilter,
+    chosen_rows,
+    gpu_grid,
+    limits_of,
+    partitions,
+    state_key,
+    state_words,
+)  # fmt: skip
+from opsk_tui.job_columns import loss_words, measured_mfu, plan_words, speed_key
+from opsk_tui.safe_text import fitted, safe
+from opsk_tui.screens.view_screen import ViewScreen
+from opsk_tui.state import DRAINED_BY_HAND
+from opsk_tui.view import Health, JobView, Metric
+from opsk_tui.widgets.canvas import Cell
+from opsk_tui.widgets.document import Document, Line, Section, section
+from opsk_tui.widgets.grid_map import SCALES, GridMap
+from opsk_tui.widgets.lines import Lines
+
+_HEALTH_STEPS = (None, Health.WATCH, Health.SICK)
+_HEALTH_KEYS = {Health.UNKNOWN: "dim", Health.OK: "ok", Health.WATCH: "watch", Health.SICK: "sick"}
+
+
+class ClusterScreen(ViewScreen):
+    """The map of nodes and GPUs."""
+
+    NAME = "cluster"
+    ABOUT: ClassVar[tuple[str, ...]] = (
+        "One sign a GPU; its height and colour say the metric, other signs say what is wrong.",
+        "The cursor tells of its GPU, node and job below; Enter opens the job.",
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "metric(1)", "Metric"),
+        Binding("M", "metric(-1)", "The metric before", show=False),
+        Binding("plus,equals_sign", "zoom(1)", "Closer", key_display="+"),
+        Binding("minus", "zoom(-1)", "Farther", key_display="-"),
+        Binding("s", "sort", "Sort"),
+        Binding("p", "partition", "Partition"),
+        Binding("t", "state", "State"),
+        Binding("x", "health", "Sick"),
+        Binding("o", "mark", "Mark its job", show=False),
+        Binding("d", "node('drain')", "Drain the node: shows the command first", show=False),
+        Binding("u", "node('resume')", "Resume the node: shows the command first", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choice = Choice()
+        self._marked: int | None = None
+        self._look: tuple[object, ...] = ()
+        self._codes: NDArray[np.uint8] | None = None
+
+    def compose_body(self) -> ComposeResult:
+        """Put the map beside the text on what is under the cursor."""
+        with Horizontal():
+            yield GridMap(empty="No node is known yet.", id="map")
+            yield Document(id="side")
+
+    @property
+    def body(self) -> Lines:
+        """The map."""
+        return self.map
+
+    @property
+    def map(self) -> GridMap:
+        """The map."""
+        return self.query_one(GridMap)
+
+    def fill(self) -> None:
+        """Show the nodes that are chosen."""
+        known = self.known
+        self.map.empty = self.why_empty("No node is known yet.")
+        marked = None if self._marked is None else known.gpus.job == self._marked
+        look = (self.choice.metric, limits_of(known, self.choice.metric), tuple(known.row_of))
+        before = self._codes if look == self._look else None
+        grid = gpu_grid(known, self.choice.metric, marked, before)
+        self._look, self._codes = look, grid.codes
+        self.map.show(grid, chosen_rows(known, self.choice))
+
+    def summary(self) -> Sequence[Cell]:
+        """Say what the signs mean and what is shown."""
+        known, choice = self.known, self.choice
+        signs = self.top.glyphs
+        low, high = limits_of(known, choice.metric)
+        health = known.gpus.health
+        sick, watch = int((health == Health.SICK).sum()), int((health == Health.WATCH).sum())
+        shown, nodes = len(self.map.order), len(known.view.nodes)
+        count = f"{shown} of {nodes} nodes" if shown != nodes else counted(nodes, "node")
+        cells: list[Cell] = [
+            (METRIC_TITLES[choice.metric], "strong"), (f" {metric_text(choice.metric, low)} ", "dim"),
+            *((sign, f"heat{level}") for level, sign in enumerate(signs.levels)),
+            (f" {metric_text(choice.metric, high)}  ", "dim"),
+            (f"{signs.sick}{sick}", "sick" if sick else "dim"), (" ", "text"),
+            (f"{signs.watch}{watch}", "watch" if watch else "dim"), (f"  {count}", "text"),
+        ]  # fmt: skip
+        if choice.metric not in known.gpus.values:
+            cells.append(("  no source tells it", "watch"))
+        cells += [(f"  {words}", "watch") for words in self._filters()]
+        if choice.sort is not Sort.GIVEN:
+            cells.append((f"  {choice.sort.value}", "accent"))
+        cells.append((f"  by {SCALES[self.map.scale]}", "dim"))
+        return cells
+
+    def _filters(self) -> list[str]:
+        choice, words = self.choice, []
+        if choice.partition:
+            words.append(f"partition {safe(choice.partition)}")
+        if choice.state is not StateFilter.ALL:
+            words.append(choice.state.value)
+        if choice.health is not None:
+            words.append("sick" if choice.health is Health.SICK else "sick or watch")
+        return words
+
+    def job_here(self) -> JobView | None:
+        """Return the job that holds the GPU under the cursor, else one on its node."""
+        row = self.map.row
+        if row is None or row >= len(self.known.view.nodes):
+            return None
+        number = int(self.known.gpus.job[row, min(self.map.column, self.known.gpus.job.shape[1] - 1)])
+        if number < 0:
+            on_node = self.known.jobs_of_node.get(self.known.view.nodes[row].name, ())
+            number = on_node[0] if on_node and (self.known.gpus.job[row] < 0).all() else -1
+        return self.known.jobs.get(number)
+
+    def detail(self) -> Sequence[Sequence[Cell]]:
+        """Tell of the GPU, its node and its job."""
+        row = self.map.row
+        if row is None or row >= len(self.known.view.nodes):
+            return ()
+        known, table, slot = self.known, self.known.gpus, self.map.column
+        node = known.view.nodes[row]
+        health = Health(int(table.health[row, slot]))
+        first: list[Cell] = [
+            (safe(node.name), "strong"), (f" GPU {slot} ", "text"), (HEALTH_WORDS[health], _HEALTH_KEYS[health]),
+        ]  # fmt: skip
+        for metric, values in table.values.items():
+            value = float(values[row, slot])
+            key = "accent" if metric is self.choice.metric else "text"
+            first += [
+                (f" {_SHORT[metric]} " if metric not in _TOLD_BY_UNIT else " ", "dim"),
+                (metric_text(metric, value).replace(" ", ""), key),
+            ]
+        second: list[Cell] = [(state_words(node), state_key(node)), (f" {safe(','.join(node.partitions))}", "dim")]
+        if node.reason:
+            second.append((f"  {safe(node.reason)}", "watch"))
+        job = self.job_here()
+        if job is not None:
+            words, key = loss_words(job)
+            second += [
+                ("  job ", "dim"), (f"{safe(job.record.label)} {safe(job.record.name)}", "accent"),
+                (f" {safe(job.record.user)} {job.record.gpus} GPUs MFU ", "dim"),
+                (percent(measured_mfu(job)), speed_key(job)), (f" {words}", key),
+            ]  # fmt: skip
+        else:
+            second.append(("  no job", "dim"))
+        return first, second
+
+    def side(self) -> Sequence[Section]:
+        """Tell more where there is room."""
+        row = self.map.row
+        if row is None or row >= len(self.known.view.nodes):
+            return ()
+        known, table = self.known, self.known.gpus
+        node = known.view.nodes[row]
+        facts: list[Line] = [
+            _fact("state", state_words(node), state_key(node)),
+            _fact("partitions", safe(", ".join(node.partitions))),
+            _fact("GPUs", f"{node.gpus_used} of {node.gpus} in use  {safe(node.gpu_type or '')}"),
+            _fact("CPUs", f"{node.cpus_used} of {node.cpus} in use"),
+        ]
+        if node.reason:
+            facts.append(_fact("reason", safe(node.reason), "watch"))
+        gpus: list[Line] = [[("    " + "  ".join(f"{_SHORT[metric]:>5}" for metric in table.values), "dim")]]
+        for slot in np.flatnonzero(table.present[row]).tolist():
+            health = Health(int(table.health[row, slot]))
+            numbers = "  ".join(
+                f"{metric_text(metric, float(values[row, slot])).replace(' ', ''):>5}"
+                for metric, values in table.values.items()
+            )
+            here = "+cursor" if slot == self.map.column else ""
+            gpus.append([(f"{slot:>2}  {numbers}  ", "text" + here), (HEALTH_WORDS[health], _HEALTH_KEYS[health])])
+        events: list[Line] = [
+            [(f"{safe(event.failed)} ", "watch"), (safe(event.text), "text")]
+            for event in known.view.events
+            if node.name in event.nodes and not event.is_over
+        ]
+        sections = [section(safe(node.name), facts), section("GPUs", gpus), section("Events", events)]
+        job = self.job_here()
+        if job is not None:
+            sections.append(section(f"Job {safe(job.record.label)}", job_facts(job)))
+        return sections
+
+    def take_words(self, words: str) -> None:
+        """Show only nodes with these words."""
+        self.choice = replace(self.choice, words=words)
+        self.fill()
+
+    def clear_filters(self) -> bool:
+        """Show every node again."""
+        was_filtered = self.choice.is_filtered or self._marked is not None
+        self.choice, self._marked = self.choice.without_filters(), None
+        if was_filtered:
+            self.show()
+        return was_filtered
+
+    def choose(self, **changes: object) -> None:
+        """See something else."""
+        self.choice = replace(self.choice, **changes)  # type: ignore[arg-type]
+        self.show()
+
+    def action_metric(self, step: int) -> None:
+        """Colour by the next metric."""
+        metrics = list(Metric)
+        self.choose(metric=metrics[(metrics.index(self.choice.metric) + step) % len(metrics)])
+
+    def action_zoom(self, step: int) -> None:
+        """Show more or fewer nodes at once."""
+        self.map.zoom(step)
+        self.show_lines()
+
+    def action_sort(self) -> None:
+        """Sort by the next order."""
+        orders = list(Sort)
+        self.choose(sort=orders[(orders.index(self.choice.sort) + 1) % len(orders)])
+
+    def action_partition(self) -> None:
+        """Show the next partition alone, and after the last one all."""
+        names = ["", *partitions(self.known)]
+        at = names.index(self.choice.partition) if self.choice.partition in names else 0
+        self.choose(partition=names[(at + 1) % len(names)])
+
+    def action_state(self) -> None:
+        """Show nodes in other states."""
+        states = list(StateFilter)
+        self.choose(state=states[(states.index(self.choice.state) + 1) % len(states)])
+
+    def action_health(self) -> None:
+        """Show only what is sick."""
+        at = _HEALTH_STEPS.index(self.choice.health)
+        self.choose(health=_HEALTH_STEPS[(at + 1) % len(_HEALTH_STEPS)])
+
+    def action_mark(self) -> None:
+        """Stress all GPUs of the job under the cursor, or none."""
+        job = self.job_here()
+        self._marked = job.record.id if job is not None and job.record.id != self._marked else None
+        self.show()
+
+    def action_node(self, what: str) -> None:
+        """Ask whether to drain or resume the node under the cursor."""
+        row = self.map.row
+        if row is None:
+            return
+        name = self.known.view.nodes[row].name
+        command = (
+            remap_commands.drain([name], DRAINED_BY_HAND.removeprefix("opsk: "))
+            if what == "drain"
+            else remap_commands.resume([name])
+        )
+        self.top.ask_and_run(f"{what} {safe(name)}", [command])
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        """Open the job under the cursor."""
+        if event.lines is self.map:
+            job = self.job_here()
+            if job is None:
+                self.notify("no job here", timeout=2)
+            else:
+                self.top.open_job(job.record.id)
+
+
+_TOLD_BY_UNIT = frozenset({Metric.POWER, Metric.TEMPERATURE})
+_SHORT = {Metric.UTILISATION: "util", Metric.TENSOR: "tens", Metric.MEMORY: "mem", Metric.POWER: "pow",
+          Metric.TEMPERATURE: "temp", Metric.CLOCK: "clk", Metric.THROTTLE: "held", Metric.ERRORS: "err"}  # fmt: skip
+
+
+def _fact(name: str, value: str, key: str = "text") -> Line:
+    return [(f"{name:<12}", "dim"), (value, key)]
+
+
+def job_facts(job: JobView) -> list[Line]:
+    """Return a job in a few lines."""
+    record = job.record
+    words, key = loss_words(job)
+    return [
+        _fact("name", safe(record.name), "strong"),
+        _fact("user", f"{safe(record.user)}  {fitted(safe(record.partition), 12)}"),
+        _fact("GPUs", f"{record.gpus} on {counted(record.node_count, 'node')}, {run_time(ran_s(record))}"),
+        _fact("plan", plan_words(job.advice)),
+        _fact("MFU", f"{percent(measured_mfu(job))} measured", speed_key(job)),
+        _fact("loses by", words, key),
+    ]

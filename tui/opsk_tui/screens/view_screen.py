@@ -1,0 +1,312 @@
+"""What do all screens have in common: the line of tabs, filter and find, the sources, the keys at the bottom?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Resize, ScreenResume
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input
+from textual.worker import Worker
+
+from opsk_tui.format import age
+from opsk_tui.safe_text import safe
+from opsk_tui.state import Known
+from opsk_tui.view import Source, SourceState
+from opsk_tui.widgets.canvas import Bar, Cell
+from opsk_tui.widgets.document import Document, Section
+from opsk_tui.widgets.lines import Lines
+from opsk_tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from opsk_tui.app import TopApp
+
+_WIDE = 132
+_TABS = (("cluster", "Cluster"), ("jobs", "Jobs"), ("job", "Job"), ("fabric", "Fabric"), ("failures", "Failures"),
+         ("reports", "Reports"))  # fmt: skip
+
+
+class ViewScreen(Screen[None]):
+    """One of the six screens; a subclass names its body and says what stands in it."""
+
+    NAME = ""
+    ABOUT: ClassVar[tuple[str, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("f", "find", "Find"),
+        Binding("n", "find_next(1)", "Next found", show=False),
+        Binding("N", "find_next(-1)", "The found one before", show=False),
+        Binding("escape", "back", "Show all, or go back", show=False),
+        Binding("tab", "other_part(1)", "To the other part", show=False),
+        Binding("shift+tab", "other_part(-1)", "Back to the part before", show=False),
+    ]
+    AUTO_FOCUS = ""
+    has_side = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = ""
+        self._is_finding = False
+        self._found_words = ""
+        self._shown: Known | None = None
+
+    @property
+    def top(self) -> TopApp:
+        """The app, with its own type."""
+        return cast("TopApp", self.app)
+
+    @property
+    def known(self) -> Known:
+        """What is known now."""
+        return self.top.known
+
+    def compose(self) -> ComposeResult:
+        """Lay the lines out from top to bottom."""
+        yield Bar(id="tabs", fill="bar")
+        yield Bar(id="summary")
+        yield Prompt()
+        yield from self.compose_body()
+        yield Bar(id="detail")
+        yield Bar(id="sources")
+        yield Bar(id="keys", fill="bar")
+
+    def compose_body(self) -> ComposeResult:
+        """Yield the body."""
+        raise NotImplementedError
+
+    @property
+    def body(self) -> Lines:
+        """The part that filter and find are about."""
+        raise NotImplementedError
+
+    def fill(self) -> None:
+        """Put what is known into the body."""
+        raise NotImplementedError
+
+    def summary(self) -> Sequence[Cell]:
+        """Return the line below the tabs."""
+        return ()
+
+    def detail(self) -> Sequence[Sequence[Cell]]:
+        """Return two lines on what is under the cursor."""
+        return ()
+
+    def side(self) -> Sequence[Section]:
+        """Return the text beside the body in a wide window."""
+        return ()
+
+    def take_words(self, words: str) -> None:
+        """Show only what holds these words."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        """Start with the body."""
+        self.query_one(Prompt).display = False
+        self.body.focus()
+        self._fit()
+
+    def _fit(self) -> None:
+        """Choose what this width has room for."""
+        is_wide = self.app.size.width >= _WIDE
+        for side in self.query("#side"):
+            side.display = is_wide
+
+    def on_resize(self, _event: Resize) -> None:
+        """Use the new size."""
+        self._fit()
+        self.call_after_refresh(self.show)
+
+    def on_screen_resume(self, _event: ScreenResume) -> None:
+        """Catch up with what came while another screen was shown."""
+        self.call_later(self.show)
+
+    def show(self) -> None:
+        """Bring everything up to date."""
+        if not self.is_mounted or not self.is_attached:
+            return
+        self.fill()
+        self.show_lines()
+
+    def show_lines(self) -> None:
+        """Bring everything but the body up to date."""
+        self.tick()
+        found = [(f"  {self._note()}", "watch")] if self._note() else []
+        self.bar("summary").show([[(" ", "text"), *self.summary(), *found]])
+        self.bar("detail").show([[(" ", "text"), *line] for line in self.detail()])
+        self.bar("sources").show([self._sources()])
+        self.bar("keys").show([self._keys()])
+        side = self.query("#side")
+        if side and side.first().display:
+            side.first(Document).show(self.side())
+
+    def _note(self) -> str:
+        """Return what is filtered."""
+        return f"filter: {safe(self.words)}" if self.words else ""
+
+    def bar(self, name: str) -> Bar:
+        """Return one of the fixed lines."""
+        return self.query_one(f"#{name}", Bar)
+
+    def tick(self) -> None:
+        """Show how old the view is, and the tabs."""
+        width = self.app.size.width
+        cells: list[tuple[str, str, str]] = [(" opsk ", "tab_on" if width < 70 else "bar_strong", "app.go('cluster')")]
+        for place, (name, title) in enumerate(_TABS, start=1):
+            count = self.top.counts(name)
+            text = f" {place} {title}{count} " if width >= 78 else f" {place} "
+            cells.append((text, "tab_on" if name == self.NAME else "tab", f"app.go('{name}')"))
+        view = self.known.view
+        old = age(self.top.clock() - view.taken_at_s) if view.taken_at_s else "no data yet"
+        cluster = safe(view.cluster)
+        left = width - sum(len(cell[0]) for cell in cells)
+        right = f"{cluster} · {old} " if cluster and left > len(cluster) + len(old) + 6 else f"{old} "
+        cells.append((right.rjust(left), "bar", ""))
+        self.bar("tabs").show([cells])
+
+    def why_empty(self, words: str) -> str:
+        """Return why there is nothing to show: what keeps Slurm from telling, else the words."""
+        for state in self.known.view.sources:
+            if state.source is Source.SLURM and state.problem:
+                hint = f" ({safe(state.hint)})" if state.hint else ""
+                return f"{words} {safe(state.problem)}{hint}"
+        return words
+
+    def _sources(self) -> list[Cell]:
+        """Say what the screens see with, and how old that is."""
+        cells: list[Cell] = [(" sees with ", "dim")]
+        states = sorted(self.known.view.sources, key=lambda state: bool(state.problem))
+        if not states:
+            return [*cells, ("nothing yet", "watch")]
+        for place, state in enumerate(states):
+            cells.append((" · " if place else "", "dim"))
+            if state.problem:
+                cells.append((self._trouble(state), "watch"))
+            else:
+                cells += [(f"{state.source.value} {self.top.glyphs.ok} ", "ok"), (self._age_of(state), "dim")]
+        return cells
+
+    def source_words(self) -> list[Cell]:
+        """Return a line a source, in full: the line below the screen is cut where the window ends."""
+        ok = self.top.glyphs.ok
+        return [
+            (self._trouble(state), "watch")
+            if state.problem
+            else (f"{state.source.value} {ok} {safe(state.where)}, {self._age_of(state)}", "text")
+            for state in self.known.view.sources
+        ]
+
+    def _trouble(self, state: SourceState) -> str:
+        """Return what is wrong with a source."""
+        hint = f" ({safe(state.hint)})" if state.hint else ""
+        since = "" if state.taken_at_s is None else f", last {age(self.top.clock() - state.taken_at_s)} ago"
+        return f"{state.source.value} {self.top.glyphs.sick} {safe(state.problem)}{hint}{since}"
+
+    def _age_of(self, state: SourceState) -> str:
+        return "asking" if state.taken_at_s is None else age(self.top.clock() - state.taken_at_s)
+
+    def _keys(self) -> list[tuple[str, str, str]]:
+        """Return the keys that matter most, as many as fit."""
+        width, cells = self.app.size.width, list[tuple[str, str, str]]()
+        bindings = [binding for binding in self.shown_bindings() if binding.show]
+        bindings.sort(key=lambda binding: binding.key != "question_mark")
+        left = width
+        for binding in bindings:
+            key = (binding.key_display or binding.key.split(",")[0]).replace("enter", "Enter")
+            text = f" {binding.description} "
+            if len(key) + 1 + len(text) > left:
+                continue
+            left -= len(key) + 1 + len(text)
+            prefix = "" if binding.action.startswith("app.") else "screen."
+            cells += [(f" {key}", "key", prefix + binding.action), (text, "bar", prefix + binding.action)]
+        return cells
+
+    def shown_bindings(self) -> list[Binding]:
+        """Return the screen's own keys before those of all screens."""
+        own = [item for item in type(self).__dict__.get("BINDINGS", ()) if isinstance(item, Binding)]
+        common = [item for item in ViewScreen.BINDINGS if isinstance(item, Binding)]
+        return [*own, *common] if type(self) is not ViewScreen else common
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Say why work beside the screen has failed."""
+        self.top.worker_failed(event)
+
+    def cursor_moved(self, lines: Lines) -> None:
+        """Tell of what is under the cursor now."""
+        if lines is self.body:
+            self.show_lines()
+
+    def action_help(self) -> None:
+        """Show what every key of this screen does."""
+        from opsk_tui.screens.help import HelpScreen
+
+        self.app.push_screen(HelpScreen(self))
+
+    def action_filter(self) -> None:
+        """Ask for words."""
+        self._ask(is_finding=False)
+
+    def action_find(self) -> None:
+        """Ask for words to go to."""
+        self._ask(is_finding=True)
+
+    def _ask(self, *, is_finding: bool) -> None:
+        self._is_finding = is_finding
+        prompt = self.query_one(Prompt)
+        prompt.display = True
+        with prompt.prevent(Input.Changed):
+            prompt.value = self._found_words if is_finding else self.words
+        prompt.placeholder = "go to what holds these words" if is_finding else "show only what holds these words"
+        prompt.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Follow while the user types."""
+        event.stop()
+        if self._is_finding:
+            self._found_words = event.value
+            self.body.find(event.value, include_here=True)
+        else:
+            self.words = event.value
+            self.take_words(event.value)
+            self.show_lines()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go from the words to the body."""
+        event.stop()
+        self._close_prompt()
+
+    def _close_prompt(self) -> None:
+        self.query_one(Prompt).display = False
+        self.body.focus()
+
+    def action_find_next(self, step: int) -> None:
+        """Go to the next text with the words."""
+        if not self.body.find(self._found_words, step):
+            self.notify("nothing found" if self._found_words else "f asks for words first", timeout=3)
+
+    def action_back(self) -> None:
+        """Close the prompt, show all again, or go back to the screen before."""
+        prompt = self.query_one(Prompt)
+        if prompt.display or self.words:
+            was_finding = prompt.display and self._is_finding
+            if not was_finding:
+                self.words = ""
+                self.take_words("")
+            self._close_prompt()
+            self.show_lines()
+        elif not self.clear_filters():
+            self.top.action_go_back()
+
+    def clear_filters(self) -> bool:
+        """Take other filters away; return whether there were any."""
+        return False
+
+    def action_other_part(self, step: int) -> None:
+        """Go to the other part of the screen."""
+        parts: list[Widget] = [part for part in self.query(Lines) if part.display]
+        here = parts.index(self.focused) if self.focused in parts else 0
+        parts[(here + step) % len(parts)].focus()
