@@ -57,6 +57,9 @@ class AdvisorConfig(BaseModel):
         Who may ask on behalf of others: the user that slurmctld runs as. The advisor's own user always may.
     workers
         Number of processes that compute advice; one slow script keeps at most one of them busy.
+    short_advice_from
+        While so many questions wait for one of them, what was not searched for before is left out of the advice: it
+        says whether the job fits and how fast it goes, and that this is not all. 0 never leaves it out.
     audit_log
         File of JSON lines: what was asked and answered, and how long it took; ``None`` writes them to stderr.
     default_partition
@@ -79,11 +82,33 @@ class AdvisorConfig(BaseModel):
     submit_deadline_s: float = Field(default=0.020, gt=0, le=1)
     cli_deadline_s: float = Field(default=0.300, gt=0, le=10)
     workers: int = Field(default=2, ge=1, le=64)
+    short_advice_from: int = Field(default=1, ge=0, le=256)
     audit_log: Path | None = None
     default_partition: str | None = None
     policy: tuple[PolicyRule, ...] = ()
     live_interval_s: float = Field(default=15.0, ge=0, le=3600)
     live_folder: Path | None = None
+
+
+_Days = Annotated[int, Field(ge=0, le=36500)]
+
+
+class RetentionConfig(BaseModel):
+    """How many days ``opsk store prune`` keeps what is over, by kind; 0 keeps it for ever.
+
+    The newest snapshot of a fabric, jobs that somebody still tells of, failures that are not well again and remaps of
+    which something can still become are kept whatever is said here.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    snapshots: _Days = 0
+    jobs: _Days = 1095
+    advice: _Days = 180
+    measured: _Days = 365
+    failures: _Days = 1095
+    remaps: _Days = 1095
+    reports: _Days = 365
 
 
 class StoreConfig(BaseModel):
@@ -93,11 +118,14 @@ class StoreConfig(BaseModel):
     ----------
     url
         SQLAlchemy URL of the database; ``None`` is a SQLite file in the user's state folder.
+    retention_days
+        How long what is over is kept, by kind.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: str | None = None
+    retention_days: RetentionConfig = RetentionConfig()
 
 
 class SlurmConfig(BaseModel):
@@ -133,6 +161,76 @@ class StorageConfig(BaseModel):
     job_write_bytes_per_s: float = Field(default=0.0, ge=0, lt=1e18)
 
 
+class PostmortemConfig(BaseModel):
+    """What is kept of jobs that fail, and what is done by itself.
+
+    Parameters
+    ----------
+    folder
+        Where nodes keep evidence and reports lie, one folder a job, on storage that all nodes have; ``None`` keeps
+        nothing.
+    spool
+        Folder of each node for what is on its way there.
+    automatic
+        Jobs that failed are reported on by the first of their nodes.
+    wait_s
+        How long it waits for what the other nodes and Slurm have to say [s].
+    missed_after_s
+        ``opsk collect --missed`` reports on jobs that ended with all their nodes so long ago [s].
+    days
+        Failures of so many days count when it is asked whether a part fails again and again.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path | None = None
+    spool: Path = Path("/var/spool/opsk")
+    automatic: bool = True
+    wait_s: float = Field(default=60.0, ge=0, le=3600)
+    missed_after_s: float = Field(default=600.0, ge=0, le=86400)
+    days: int = Field(default=30, ge=1, le=3650)
+
+
+class TopConfig(BaseModel):
+    """Where ``opsk top`` gets its data from, and how often.
+
+    Parameters
+    ----------
+    prometheus
+        URL of the site's Prometheus (``https://prometheus:9090``); ``None``: the exporters are asked directly.
+    prometheus_labels
+        Labels that this cluster's series have there, where one Prometheus has several clusters.
+    exporter_port
+        Port of the exporters on the nodes; 0 asks none.
+    exporter_targets
+        File of targets as Prometheus's file_sd reads it (YAML or JSON), instead of all nodes that Slurm names.
+    tls
+        Exporters are asked by https.
+    ca_file
+        Certificates that those of Prometheus and exporters are checked by, instead of the system's.
+    user, password_file
+        For Prometheus and exporters; the file must be readable by those who use ``opsk top``.
+    refresh_s
+        How often the screen is refreshed [s].
+    slurm_interval_s
+        Slurm is asked no more often than this, however many screens there are on this host [s]; 0: the advisor shares
+        nothing, and every user's screens ask by themselves.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prometheus: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")] | None = None
+    prometheus_labels: dict[Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")], str] = {}
+    exporter_port: int = Field(default=9876, ge=0, le=65535)
+    exporter_targets: Path | None = None
+    tls: bool = False
+    ca_file: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    refresh_s: float = Field(default=5.0, ge=1, le=3600)
+    slurm_interval_s: float = Field(default=10.0, ge=0, le=3600)
+
+
 class SiteConfig(BaseModel):
     """The whole site configuration.
 
@@ -140,10 +238,10 @@ class SiteConfig(BaseModel):
     advice is based on; ``efficiency`` is a file that ``opsk calibrate`` wrote, instead of the efficiencies that ship.
     ``fabric_roles`` says what hosts or switches are for, where their cabling and names do not: host lists, with ``*``
     for any signs, under ``compute``, ``storage`` and ``management``. ``adaptive_routing`` says that the switches route
-    adaptively, where no forwarding tables are given.
+    adaptively, where no forwarding tables are given. ``exporter`` is read and checked by the exporter alone.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     cluster: str | None = None
     fabric: Annotated[tuple[Path, ...], _ONE_OR_MORE] = ()
@@ -151,9 +249,12 @@ class SiteConfig(BaseModel):
     fabric_roles: dict[Literal["compute", "storage", "management"], str] = {}
     efficiency: Path | None = None
     advisor: AdvisorConfig = AdvisorConfig()
+    exporter: dict[str, Any] = {}
+    postmortem: PostmortemConfig = PostmortemConfig()
     slurm: SlurmConfig = SlurmConfig()
     storage: StorageConfig = StorageConfig()
     store: StoreConfig = StoreConfig()
+    top: TopConfig = TopConfig()
 
 
 def load_site(path: Path | None = None) -> SiteConfig:
@@ -175,7 +276,7 @@ def load_site(path: Path | None = None) -> SiteConfig:
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {_words(item)}" for item in error.errors())
         raise ConfigError(f"{chosen}: {wrong}", hint=f"all keys: {KEYS_PAGE}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{chosen}: {error}") from error
 
 

@@ -34,9 +34,39 @@ def milliseconds(value: float) -> float:
     return value / 1e3
 
 
+def milli(value: float) -> float:
+    """Return the base unit for a value in thousandths: millidegrees, millivolts."""
+    return value / 1e3
+
+
+def micro(value: float) -> float:
+    """Return the base unit for a value in millionths: microwatts, microjoules, microseconds."""
+    return value / 1e6
+
+
+def nanoseconds(value: float) -> float:
+    """Return seconds for a duration in nanoseconds."""
+    return value / 1e9
+
+
 def hours(value: float) -> float:
     """Return seconds for a duration in hours."""
     return value * 3600.0
+
+
+def megahertz(value: float) -> float:
+    """Return hertz for a frequency in MHz."""
+    return value * 1e6
+
+
+def percent(value: float) -> float:
+    """Return a ratio from 0 to 1 for a percentage."""
+    return value / 100
+
+
+def per_minute(value: float) -> float:
+    """Return turns (or events) a second for so many a minute."""
+    return value / 60.0
 
 
 def mbit_per_s(value: float) -> float:

@@ -22,6 +22,7 @@ from opsk.calibration.fit import FitSettings, TimedRun, TimedRuns, fit_time
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
 from opsk.errors import InputError
+from opsk.spawning import safe_imports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ def _left_out(
     if processes == 1:
         yield from zip(sources, map(errors_of, sources), strict=True)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with safe_imports(), ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         with _one_thread_each():
             answers = pool.map(errors_of, sources)
         yield from zip(sources, answers, strict=True)

@@ -7,8 +7,7 @@ and torchtune; embedding, head and routers have none. Of a split layer, the adap
 
 from __future__ import annotations
 
-import numpy as np
-
+from opsk.costmodel.elementwise import when, where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.table import FloatColumn
 from opsk.costmodel.widths import Widths
@@ -21,8 +20,8 @@ def attention_adapters(model: ShapeColumns, widths: Widths) -> FloatColumn:
     plain = 3.0 * hidden + widths.query + widths.keys_values
     into = plain
     if model.has_latent:
-        into = np.where(model.is_latent > 0, _latent(model, widths), plain)
-    return into + out + (model.encoder_layers > 0) * (plain + out)
+        into = where(model.is_latent > 0, _latent(model, widths), plain)
+    return into + out + when(model.encoder_layers > 0, plain + out)
 
 
 def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
     Forwarding,
@@ -20,6 +18,7 @@ from opsk.costmodel.collectives.hierarchical import (
     point_to_point_s,
 )
 from opsk.costmodel.efficiency import SoftwareColumns
+from opsk.costmodel.elementwise import all_of, any_of, filled, maximum, unless, when, where
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
@@ -73,17 +72,17 @@ def layer_communication(
 
 def _hidden(total: FloatColumn, window: FloatColumn) -> Traffic:
     """Return traffic of which what fits beside ``window`` seconds of computation is hidden."""
-    return Traffic(total=total, exposed=np.maximum(total - window, 0.0), window=window)
+    return Traffic(total=total, exposed=maximum(total - window, 0.0), window=window)
 
 
 def _reduces(machine: Machine) -> BoolColumn | bool:
     """Return where the fabric's switches reduce; False, and no work, where none do."""
-    return machine.reduces_in_network > 0 if machine.reduces_in_network.any() else False
+    return machine.reduces_in_network > 0 if any_of(machine.reduces_in_network) else False
 
 
 def _nothing(shares: Shares) -> Traffic:
     """Return no traffic."""
-    zeros = np.zeros(shares.tp.shape)
+    zeros = filled(shares.tp, 0.0)
     return Traffic(total=zeros, exposed=zeros, window=zeros)
 
 
@@ -96,7 +95,7 @@ def _tensor_parallel(
     passes: FloatColumn,
 ) -> Traffic:
     """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume."""
-    if (shares.tp == 1).all():
+    if all_of(shares.tp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp, ranks=shares.gpus)
     total = passes * all_reduce_s(
@@ -109,7 +108,7 @@ def _context_parallel(
     shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
 ) -> Traffic:
     """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
-    if (shares.cp == 1).all():
+    if all_of(shares.cp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
     one_pass = all_gather_s(machine, group, volumes.context_parallel_bytes(shares), 1.0)
@@ -131,9 +130,9 @@ def _expert_parallel(
     share = model.moe_layers / model.layers
     size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
     one_pass = all_to_all_s(machine, group, size_bytes, 2.0)
-    if machine.is_rail_only.any():
+    if any_of(machine.is_rail_only):
         forwarded = all_to_all_s(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
-        one_pass = np.where(machine.is_rail_only > 0, forwarded, one_pass)
+        one_pass = where(machine.is_rail_only > 0, forwarded, one_pass)
     return _hidden(share * passes * one_pass, share * software.ep_overlap * times.sparse.total)
 
 
@@ -142,7 +141,7 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
 
     One activation in and one gradient in for each of its chunks.
     """
-    if (shares.pp == 1).all():
+    if all_of(shares.pp == 1):
         return _nothing(shares)
     total = point_to_point_s(
         machine,
@@ -192,10 +191,10 @@ def data_parallel(
             all=shares.expert_replicas,
         )
         total = total + model.is_moe * experts.step_s(parameters.experts, trained.experts, model.moe_layers / shares.pp)
-    if (plans.offload == _WEIGHTS_ON_HOST).any():
-        total = total + (plans.offload == _WEIGHTS_ON_HOST) * _from_host_s(shares, parameters, machine)
-    hidden = np.where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
-    window = np.where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
+    if any_of(plans.offload == _WEIGHTS_ON_HOST):
+        total = total + when(plans.offload == _WEIGHTS_ON_HOST, _from_host_s(shares, parameters, machine))
+    hidden = where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
+    window = where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
     times = volumes.data_parallel_calls(shares)
     return _hidden(total * times, window * times)
 
@@ -224,35 +223,35 @@ class _Replicas:
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
         reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
-        if not shares.shards_weights.any() and (self.group == self.all).all():
-            if shares.shards_optimizer.all():
+        if not any_of(shares.shards_weights) and all_of(self.group == self.all):
+            if all_of(shares.shards_optimizer):
                 return all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
             apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-            return np.where(
+            return where(
                 shares.shards_optimizer,
                 apart,
                 all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine)),
             )
         sharded = group_of(machine, stride=self.stride, size=self.group, ranks=shares.gpus)
         is_partial = self.group < self.all
-        tensors = np.where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
+        tensors = where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
         gathered = all_gather_s(
             machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
         rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
-        again = (
-            all_reduce_s(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
-            * is_partial
+        again = when(
+            is_partial,
+            all_reduce_s(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine)),
         )
         apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
         whole_s = all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
-        kept = np.where(shares.shards_optimizer & ~is_partial, apart, whole_s)
-        own = all_gather_s(machine, sharded, trained * weight_bytes, 1.0) * (is_partial & shares.shards_optimizer)
-        return np.where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
+        kept = where(shares.shards_optimizer & unless(is_partial), apart, whole_s)
+        own = when(is_partial & shares.shards_optimizer, all_gather_s(machine, sharded, trained * weight_bytes, 1.0))
+        return where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
 
 
 def tied_embedding_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
     """Return the time to all-reduce the gradient of a tied embedding between first and last stage [s]."""
     size_bytes = volumes.tied_embedding_bytes(model, shares)
-    stride = shares.tp * shares.cp * shares.dp * np.maximum(shares.pp - 1, 1.0)
-    return point_to_point_s(machine, stride=stride, size_bytes=size_bytes, calls=np.where(size_bytes > 0, 1.0, 0.0))
+    stride = shares.tp * shares.cp * shares.dp * maximum(shares.pp - 1, 1.0)
+    return point_to_point_s(machine, stride=stride, size_bytes=size_bytes, calls=where(size_bytes > 0, 1.0, 0.0))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 
 import numpy as np
 
+from opsk.costmodel.elementwise import unless, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -182,18 +182,17 @@ class Efficiency:
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
-        table = _software_table(tuple(self.software.get(member, _PLAIN) for member in SOFTWARE))
-        columns = dict(zip(_SOFTWARE_FIELDS, table[:, plans.software], strict=True))
+        table = _software_table(self.software)
+        columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, table[:, plans.software], strict=True))
         for name in _OVERLAPS:
-            columns[name] = columns[name] * (
-                plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
-            )
-        compiled = np.where(plans.compiled, columns["compiled_fraction"], 1.0)
+            hides = plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
+            columns[name] = when(hides, columns[name])
+        compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
-        columns["expert_fraction"] = np.where(
+        columns["expert_fraction"] = where(
             plans.fused_moe, columns["fused_expert_fraction"], columns["expert_fraction"]
         )
-        columns["moe_gap_s"] = columns["moe_gap_s"] * ~plans.fused_moe
+        columns["moe_gap_s"] = when(unless(plans.fused_moe), columns["moe_gap_s"])
         return SoftwareColumns(**columns)
 
 
@@ -217,10 +216,23 @@ class SoftwareColumns:
     compiled_fraction: FloatColumn
 
 
-@lru_cache(maxsize=64)
-def _software_table(families: tuple[SoftwareEfficiency, ...]) -> FloatColumn:
-    """Return the fields of software families, shape (fields, families)."""
-    return np.array([[getattr(family, name) for name in _SOFTWARE_FIELDS] for family in families]).T
+def _software_table(software: Mapping[Software, SoftwareEfficiency]) -> FloatColumn:
+    """Return the fields of software families, shape (fields, families), as computed the last time for the same mapping.
+
+    Identity is the key, as mappings cannot be hashed; the mapping is kept, so that no identity is given away again.
+    """
+    found = _TABLES.get(id(software))
+    if found is None:
+        if len(_TABLES) >= MOST_TABLES:
+            _TABLES.clear()
+        families = [software.get(member, _PLAIN) for member in SOFTWARE]
+        table = np.array([[getattr(family, name) for name in _SOFTWARE_FIELDS] for family in families]).T
+        found = _TABLES[id(software)] = (table, software)
+    return found[0]
+
+
+MOST_TABLES = 64
+_TABLES: dict[int, tuple[FloatColumn, Mapping[Software, SoftwareEfficiency]]] = {}
 
 
 _PLAIN = SoftwareEfficiency()

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from opsk.costmodel.elementwise import hypot, minimum
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.shape import ShapeColumns
@@ -43,7 +44,7 @@ def step_energy(
     """
     parts, gpus, state = time.components, shares.gpus, STATE_FRACTIONS
     computing_s = parts["compute"] + parts["recompute"]
-    dense_s = np.minimum(time.hardware_flop / (gpus * machine.matmul_flop_per_s), computing_s)
+    dense_s = minimum(time.hardware_flop / (gpus * machine.matmul_flop_per_s), computing_s)
     communicating_s = sum(parts[name] for name in _COMMUNICATION)
     limit_w, expected_s = machine.tdp_w * gpus, time.step_s.expected
     components = {
@@ -75,7 +76,7 @@ def step_energy(
 def _range(expected_j: FloatColumn, step_s: Range) -> Range:
     """Return the range of an energy whose time and power err independently of each other."""
     time_log = np.log(step_s.high / step_s.expected)
-    factor = np.exp(np.hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
+    factor = np.exp(hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
     return Range(low=expected_j / factor, expected=expected_j, high=expected_j * factor)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
+from opsk.costmodel.elementwise import floats, minimum, when, where
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
@@ -57,7 +56,7 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
     For a GPT shape: 24 h^2 + 4 s h a layer and 2 h V for the head (Narayanan et al. 2021, appendix). Multi-token
     prediction passes one more layer, a projection of 2 h to h and the head again (DeepSeek-V3, section 2.2).
     """
-    hidden, zero = model.hidden, np.zeros(())
+    hidden, zero = model.hidden, floats(0.0)
     matrices = 2.0 * (2.0 + model.gated_mlp) * hidden
     projections = 2.0 * attention_matrices(model)
     dense, sparse, router = matrices * model.ffn, zero, zero
@@ -70,7 +69,7 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
     logits = 2.0 * hidden * model.vocab
     mtp_projections = mtp_attention = mtp_logits = encoder_attention = zero
     if model.has_mtp:
-        last = np.where(model.is_moe > 0, sparse, dense)
+        last = where(model.is_moe > 0, sparse, dense)
         mtp_projections = model.mtp_layers * (projections + last + 4.0 * hidden**2)
         mtp_attention, mtp_logits = model.mtp_layers * attention, model.mtp_layers * logits
     if model.has_encoder:
@@ -98,10 +97,10 @@ def attention_matrices(model: ShapeColumns) -> FloatColumn:
     context = model.heads * model.v_head_dim
     into = hidden * (query + model.kv_heads * (model.head_dim + model.v_head_dim))
     if model.has_latent:
-        of_query = np.where(model.q_lora_rank > 0, model.q_lora_rank * (hidden + query), hidden * query)
+        of_query = where(model.q_lora_rank > 0, model.q_lora_rank * (hidden + query), hidden * query)
         unrotated = query - model.heads * model.qk_rope_dim
         latent = of_query + model.kv_lora_rank * (hidden + unrotated + context) + hidden * model.qk_rope_dim
-        into = np.where(model.is_latent > 0, latent, into)
+        into = where(model.is_latent > 0, latent, into)
     return into + hidden * context
 
 
@@ -117,7 +116,7 @@ def _encoder(model: ShapeColumns, dense: FloatColumn) -> tuple[FloatColumn, Floa
     cross = 2.0 * model.hidden * (query + tokens * keys_values)
     own = layers * tokens * (2.0 * attention_matrices(model) + dense)
     score = 4.0 * model.heads * model.head_dim * model.encoder_seq
-    return has * (cross + own), has * score * (1.0 + layers * tokens)
+    return when(has, cross + own), when(has, score * (1.0 + layers * tokens))
 
 
 def model_flop(
@@ -132,7 +131,7 @@ def model_flop(
     attention_share
         What the convention counts of the decoder's attention, see `ATTENTION_SHARES`; with 0 no attention is counted.
     """
-    return _of_step(model, token_flop(model), global_batch, np.asarray(attention_share), np.ones(()))
+    return _of_step(model, token_flop(model), global_batch, floats(attention_share), floats(1.0))
 
 
 def _of_step(
@@ -144,7 +143,7 @@ def _of_step(
 ) -> FloatColumn:
     """Return forward and backward of all tokens of a step [FLOP]; what is frozen has no gradients of its weights."""
     attention = attention_share * (model.layers * flop.attention + flop.mtp_attention)
-    attention = attention + (attention_share > 0) * model.layers * flop.encoder_attention
+    attention = attention + when(attention_share > 0, model.layers * flop.encoder_attention)
     products = model.layers * flop.projections + flop.logits + flop.mtp_projections + flop.mtp_logits
     of_products = 1 + BACKWARD_PER_FORWARD / 2 * (1 + trained_share)
     return (of_products * products + (1 + BACKWARD_PER_FORWARD) * attention) * model.seq * global_batch
@@ -165,12 +164,12 @@ def step_flop(
     product with the values once: 4 B s^2 h a layer. Korthikanti et al. 2022 print three times that in their hardware
     FLOP; `closed_forms` has their formula. What fused attention computes again is not counted, by the same convention.
     """
-    share = np.asarray(attention_share)
+    share = floats(attention_share)
     flop = token_flop(model)
     useful = _of_step(model, flop, shares.global_batch, share, shares.trained_share)
-    scores = share * flop.attention + (share > 0) * flop.encoder_attention
+    scores = share * flop.attention + when(share > 0, flop.encoder_attention)
     asked = shares.recompute_layers * shares.pp * (model.layers / (model.layers + model.encoder_layers))
-    layers = np.where(asked > 0, np.minimum(asked, model.layers), model.layers)
-    again = shares.full_recompute * layers * (flop.projections + scores)
-    again = again + shares.selective_recompute * (model.layers * scores)
+    layers = where(asked > 0, minimum(asked, model.layers), model.layers)
+    again = when(shares.full_recompute, layers * (flop.projections + scores))
+    again = again + when(shares.selective_recompute, model.layers * scores)
     return useful, useful + again * (model.seq * shares.global_batch)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from opsk.costmodel.efficiency import SoftwareColumns
+from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
 from opsk.costmodel.flops import attention_matrices, token_flop
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.shape import ShapeColumns
@@ -44,7 +43,7 @@ UNFUSED_GATE_PASSES = 2.0
 PERMUTED_PASSES = 6.0
 """Reads and writes of a dispatched token's vector: permute, unpermute and weighted sum, each way."""
 
-_NOTHING = np.zeros(())
+_NOTHING = floats(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +109,15 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
     plain = sparse = average = _with_encoder(model, plain)
     if model.has_experts:
         sparse = common + _experts(model, shares, machine, software)
-        if model.shared_ffn.any():
+        if any_of(model.shared_ffn):
             shared = _mlp(model, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(np.minimum(model.shared_ffn, 1.0))
+            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
-    mtp = np.zeros(())
+    mtp = _NOTHING
     if model.has_mtp:
-        last = np.where(model.is_moe > 0, sparse.total, plain.total)
+        last = where(model.is_moe > 0, sparse.total, plain.total)
         projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
         mtp = model.mtp_layers * (last + projection + head)
     embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
@@ -140,7 +139,7 @@ def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
     flop = token_flop(model)
     own = 2.0 * attention_matrices(model) + 2.0 * (2.0 + model.gated_mlp) * model.hidden * model.ffn + flop.attention
     whole = flop.projections + flop.attention + flop.encoder_attention
-    return decoder.times(np.where(model.encoder_layers > 0, whole / own, 1.0))
+    return decoder.times(where(model.encoder_layers > 0, whole / own, 1.0))
 
 
 def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
@@ -151,8 +150,8 @@ def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
     """
     moved = products.activation_bytes + products.weights * shares.activation_bytes
     updated = products.activation_bytes + products.weights * GRADIENT_UPDATE_BYTES
-    forward = np.hypot(products.arithmetic_s, moved / machine.hbm_bytes_per_s)
-    by_weight = np.hypot(products.arithmetic_s, updated / machine.hbm_bytes_per_s)
+    forward = hypot(products.arithmetic_s, moved / machine.hbm_bytes_per_s)
+    by_weight = hypot(products.arithmetic_s, updated / machine.hbm_bytes_per_s)
     return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 
 
@@ -207,24 +206,24 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
     plain = 2.0 * hidden * (query + kv)
     sides = 2.0 * hidden + 2.0 * (query + kv)
-    if not model.is_latent.any():
+    if not model.has_latent:
         return plain, sides, 2.0 * (query + kv)
     value = model.heads * model.v_head_dim / shares.tp
     q_rank, kv_rank = model.q_lora_rank, model.kv_lora_rank
-    compressed = np.where(q_rank > 0, hidden * q_rank + q_rank * query, hidden * query)
+    compressed = where(q_rank > 0, hidden * q_rank + q_rank * query, hidden * query)
     nope = query - model.heads * model.qk_rope_dim / shares.tp
     latent = compressed + hidden * (kv_rank + model.qk_rope_dim) + kv_rank * (nope + value) + value * hidden
     latent_sides = sides + 2.0 * (q_rank + kv_rank)
     is_latent = model.is_latent > 0
-    return np.where(is_latent, latent, plain), np.where(is_latent, latent_sides, sides), 2.0 * (query + kv)
+    return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 
 
 def _experts(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
     """Return the passes of the routed experts of one layer, grouped products and permutation [s]."""
     hidden, size, tokens = model.hidden, machine.matmul_size, shares.expert_tokens
     matrices = 2.0 + model.gated_mlp
-    local = np.maximum(model.experts / shares.ep, 1.0)
-    width = np.maximum(shares.expert_width, 1.0)
+    local = maximum(model.experts / shares.ep, 1.0)
+    width = maximum(shares.expert_width, 1.0)
     weights, sides = matrices * hidden * width, matrices * (hidden + width)
     rate = machine.matmul_flop_per_s * software.expert_fraction
     arithmetic_s = 2.0 / rate * ((tokens + size * local) * weights + size * tokens * sides)
@@ -246,15 +245,15 @@ def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
     flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
     fused = CAUSAL_SHARE * flop / machine.attention_flop_per_s * (1.0 + machine.attention_size / model.head_dim)
     is_fused = model.flash_attention > 0
-    if is_fused.all():
+    if all_of(is_fused):
         return Passes(forward=fused, by_input=FUSED_BACKWARD_FLOP * fused, by_weight=_NOTHING)
-    slower = np.where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
+    slower = where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
     arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
     scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
     scores_s = scores_bytes / machine.hbm_bytes_per_s
     return Passes(
-        forward=np.where(is_fused, fused, arithmetic + 6.5 * scores_s),
-        by_input=np.where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
+        forward=where(is_fused, fused, arithmetic + 6.5 * scores_s),
+        by_input=where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
         by_weight=_NOTHING,
     )
 
@@ -295,4 +294,4 @@ def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: Softw
     moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
     moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
     loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
-    return np.hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s
+    return hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -71,12 +71,31 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
     InputError
         The GPU has no peak for a number format that a plan uses.
     """
-    _refuse_missing_peaks(cluster.node.gpu, precision)
-    rates, numbers = _kept(cluster, efficiency)
-    return _machine(rates[:, precision], numbers)
+    kept = _kept(cluster, efficiency)
+    if isinstance(precision, np.ndarray):
+        _refuse_missing_peaks(cluster.node.gpu, set(precision.tolist()))
+        return _machine(kept.rates[:, precision], kept.numbers)
+    code = int(precision)
+    if code not in kept.machines:
+        _refuse_missing_peaks(cluster.node.gpu, {code})
+        kept.machines[code] = _machine(kept.rates[:, code], kept.numbers)
+    return kept.machines[code]
 
 
-def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> tuple[FloatColumn, FloatColumn]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What is kept of a cluster: ``rates`` for every precision, ``numbers``, and ``machines`` of single precisions.
+
+    ``owners`` are the objects that it was computed from.
+    """
+
+    rates: FloatColumn
+    numbers: FloatColumn
+    owners: tuple[object, ...]
+    machines: dict[int, Machine] = field(default_factory=dict)
+
+
+def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> _Kept:
     """Return rates and numbers of a cluster, as computed the last time for the very same objects.
 
     Specs hold mappings and cannot be hashed, so identity is the key; what is kept keeps its objects alive, so that no
@@ -89,13 +108,13 @@ def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> tuple[FloatColumn, Fl
         if len(_KEPT) >= MOST_KEPT:
             _KEPT.clear()
         rates, numbers = _rates(cluster.node.gpu, efficiency), np.array(_numbers(cluster, efficiency))
-        found = _KEPT[key] = (rates, numbers, (cluster, reached, efficiency.links))
-    return found[0], found[1]
+        found = _KEPT[key] = _Kept(rates=rates, numbers=numbers, owners=(cluster, reached, efficiency.links))
+    return found
 
 
 MOST_KEPT = 64
 """Clusters whose rates are kept; a service answers for one, a search for a few."""
-_KEPT: dict[tuple[int, int, int], tuple[FloatColumn, FloatColumn, tuple[object, ...]]] = {}
+_KEPT: dict[tuple[int, int, int], _Kept] = {}
 
 
 def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficiency: Efficiency) -> Machine:
@@ -111,7 +130,7 @@ def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficienc
     place = np.searchsorted(order, [kinds[id(cluster)] for cluster in clusters])
     gpus = [clusters[index].node.gpu for index in order]
     for rank, gpu in enumerate(gpus):
-        _refuse_missing_peaks(gpu, precision[place == rank])
+        _refuse_missing_peaks(gpu, set(precision[place == rank].tolist()))
     by_gpu = {id(gpu): _rates(gpu, efficiency) for gpu in {id(gpu): gpu for gpu in gpus}.values()}
     rates = np.stack([by_gpu[id(gpu)] for gpu in gpus], axis=1)
     numbers = np.array([_numbers(clusters[index], efficiency) for index in order]).T
@@ -198,9 +217,9 @@ def _peaks(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
     return np.array([gpu.peak_flop_per_s.get(name, 0.0) for name in formats])
 
 
-def _refuse_missing_peaks(gpu: GpuSpec, precision: IntColumn) -> None:
+def _refuse_missing_peaks(gpu: GpuSpec, precisions: set[int]) -> None:
     """Refuse number formats for which the catalogue has no peak."""
-    used = {PRECISIONS[index] for index in set(precision.tolist())}
+    used = {PRECISIONS[index] for index in precisions}
     missing = sorted({name.peak_format for name in used} - gpu.peak_flop_per_s.keys())
     if missing or (used - {Precision.FP32, Precision.FP16} and "bf16" not in gpu.peak_flop_per_s):
         have = ", ".join(sorted(gpu.peak_flop_per_s))

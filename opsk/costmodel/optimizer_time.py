@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.elementwise import all_of, any_of, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
 from opsk.costmodel.parameters import ParameterCount
@@ -75,7 +76,7 @@ class Trained:
 
 def trained_parameters(shares: Shares, parameters: ParameterCount) -> Trained:
     """Return what the optimizer steps and data-parallel ranks reduce: adapters, or all but the frozen share."""
-    if (shares.trained_share == 1.0).all():
+    if all_of(shares.trained_share == 1.0):
         return Trained(dense=parameters.dense, experts=parameters.experts)
     return Trained(
         dense=parameters.dense * shares.trained_share + parameters.adapters,
@@ -85,17 +86,17 @@ def trained_parameters(shares: Shares, parameters: ParameterCount) -> Trained:
 
 def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Machine) -> FloatColumn:
     """Return the time of the optimizer on the stage with most parameters, shape (plans,) [s]."""
-    dense = trained.dense / np.where(shares.shards_optimizer, shares.shard_group, 1.0)
-    experts = trained.experts / np.where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
+    dense = trained.dense / where(shares.shards_optimizer, shares.shard_group, 1.0)
+    experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
     largest: FloatColumn = (dense + experts).max(axis=0)
-    states = np.where(plans.precision == _FP32, _ALL_FP32, plans.states)
+    states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
     traffic = largest * _TRAFFIC[states, plans.optimizer]
     on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
-    if not plans.offload.any():
+    if not any_of(plans.offload):
         return on_gpu_s
     copied_s = largest * _COPIED[states] / host_link_bytes_per_s(machine)
     on_host_s = copied_s + traffic * machine.node_gpus / HOST_BYTES_PER_S
-    found: FloatColumn = np.where(_ON_HOST[plans.offload], on_host_s, on_gpu_s)
+    found: FloatColumn = where(_ON_HOST[plans.offload], on_host_s, on_gpu_s)
     return found
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from opsk.costmodel.adapters import attention_adapters, encoder_adapters, mlp_adapters
+from opsk.costmodel.elementwise import any_of, floats, when, where
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares
@@ -89,7 +88,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     embedding that multi-token prediction reads (Megatron Core). What tensor parallelism does not split is held by every
     rank: norms, output biases, router, positions, the projections of latent attention into their ranks.
     """
-    widths, zero = held(model, shares), np.zeros(())
+    widths, zero = held(model, shares), floats(0.0)
     common = _attention(model, widths)
     plain = _mlp(model, widths.ffn)
     sparse, expert = zero, zero
@@ -103,7 +102,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     if model.has_encoder:
         common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
     moe, copies = model.moe_layers / model.layers, stages.weight_copies
-    adapters, expert_adapters = _adapters(model, shares, stages, widths) if shares.lora_rank.any() else (zero, zero)
+    adapters, expert_adapters = _adapters(model, shares, stages, widths) if any_of(shares.lora_rank) else (zero, zero)
     return ParameterCount(
         layer=common + (1.0 - moe) * plain + moe * sparse,
         layer_experts=moe * expert,
@@ -120,7 +119,7 @@ def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Width
     attention, plain = attention_adapters(model, widths), mlp_adapters(model, widths.ffn)
     if model.has_encoder:
         attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths)
-    shared = (model.shared_ffn > 0) * mlp_adapters(model, widths.shared)
+    shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared))
     each = stages.layers * attention + stages.plain_layers * plain + stages.moe_layers * shared
     experts = stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert))
     rank = shares.lora_rank * stages.weight_copies
@@ -137,13 +136,13 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
     inputs = widths.query + widths.keys_values
     plain = parameters = (hidden + model.qkv_bias) * inputs
     if model.has_latent:
-        parameters = np.where(model.is_latent > 0, _latent(model, widths) + model.qkv_bias * inputs, plain)
+        parameters = where(model.is_latent > 0, _latent(model, widths) + model.qkv_bias * inputs, plain)
     parameters = parameters + widths.context * hidden + (model.output_bias + norm * model.norms_per_layer) * hidden
     if model.has_head_details:
         parameters = parameters + norm * _qk_norm(model, widths) + model.attention_sinks * widths.heads
     if model.has_encoder:
         cross = plain + widths.context * hidden + (model.output_bias + norm) * hidden
-        parameters = parameters + (model.encoder_layers > 0) * cross
+        parameters = parameters + when(model.encoder_layers > 0, cross)
     return parameters
 
 
@@ -151,7 +150,7 @@ def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the parameters of the projections into latent attention, norms of the latents included."""
     hidden, norm = model.hidden, 1.0 + model.norm_bias
     of_query = model.q_lora_rank * (hidden + norm + widths.query)
-    query = np.where(model.q_lora_rank > 0, of_query, hidden * widths.query)
+    query = where(model.q_lora_rank > 0, of_query, hidden * widths.query)
     latent = model.kv_lora_rank * (hidden + norm + widths.unrotated + widths.context)
     return query + latent + hidden * model.qk_rope_dim
 
@@ -178,7 +177,7 @@ def _mlp(model: ShapeColumns, inner: FloatColumn) -> FloatColumn:
 
 def _beside_experts(model: ShapeColumns, widths: Widths) -> FloatColumn:
     """Return the parameters of a layer's mixture of experts but for the routed experts: router, shared experts."""
-    shared = (model.shared_ffn > 0) * _mlp(model, widths.shared) + model.shared_gate * model.hidden
+    shared = when(model.shared_ffn > 0, _mlp(model, widths.shared)) + model.shared_gate * model.hidden
     return shared + model.experts * (model.hidden + model.router_bias)
 
 
@@ -192,18 +191,18 @@ def _embedding(model: ShapeColumns, widths: Widths) -> FloatColumn:
     norm = model.embedding_norm * (1.0 + model.norm_bias)
     tables = model.hidden * (widths.rows + (model.learned_positions * model.position_rows + norm))
     if model.has_relative_positions:
-        tables = tables + (1.0 + (model.encoder_layers > 0)) * model.relative_positions * widths.heads
+        tables = tables + (1.0 + floats(model.encoder_layers > 0)) * model.relative_positions * widths.heads
     return tables
 
 
 def _final_norms(model: ShapeColumns) -> FloatColumn:
     """Return the parameters of the norm after the last layer, of decoder and encoder."""
-    stacks = 1.0 + (model.encoder_layers > 0)
-    return (model.norms_per_layer > 0) * stacks * (1.0 + model.norm_bias) * model.hidden
+    stacks = 1.0 + floats(model.encoder_layers > 0)
+    return when(model.norms_per_layer > 0, stacks * (1.0 + model.norm_bias) * model.hidden)
 
 
 def _ends(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> FloatColumn:
     """Return what first and last stage hold beside layers, shape (3, plans)."""
-    copies = np.where(shares.pp > 1, 1.0 + (model.mtp_layers > 0), 1.0 - model.tied_embeddings)
+    copies = where(shares.pp > 1, 1.0 + floats(model.mtp_layers > 0), 1.0 - model.tied_embeddings)
     last = widths.rows * (model.hidden * copies + model.head_bias) + _final_norms(model)
     return stages.is_first * _embedding(model, widths) + stages.is_last * last

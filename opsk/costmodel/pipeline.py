@@ -16,9 +16,11 @@ N is taken to hold n / N of either, and its layers are counted in those of the d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
@@ -35,7 +37,8 @@ _GPIPE, _H1, _H2, _V, _DUALPIPE = (
     )
 )
 # 1F1B, the schedule of nearly all plans, has index 0: where no entry of the column is set, all others are left out
-_EQUAL_S = np.asarray(1 / 3)
+_ONE = floats(1.0)
+_EQUAL_S = floats(1 / 3)
 """Forward and both halves of the backward, where nothing tells them apart."""
 
 
@@ -71,6 +74,27 @@ class Stages:
     weight_copies: FloatColumn
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extreme:
+    """The candidate stage of every plan that has most of something: where ``at`` points in shape (3, plans)."""
+
+    at: Any
+    dimensions: int
+
+    @classmethod
+    def of(cls, column: FloatColumn) -> Extreme:
+        """Return the stages with the greatest entry of a column of shape (3, plans), the first of several."""
+        stage = column.argmax(axis=0)
+        return cls(at=(stage, np.arange(stage.shape[0])) if column.ndim > 1 else stage, dimensions=column.ndim)
+
+    def chosen(self, column: FloatColumn) -> FloatColumn:
+        """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
+        if not isinstance(column, np.ndarray) or column.ndim < self.dimensions:
+            return column
+        found: FloatColumn = column[self.at]
+        return found
+
+
 def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     """Return the candidate stages of every plan.
 
@@ -78,15 +102,16 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     """
     pp, last = shares.pp, shares.pp - 1
     index = np.zeros((3, *pp.shape))
-    index[1], index[2] = np.minimum(1.0, last), last
+    index[1], index[2] = minimum(1.0, last), last
     is_first, is_last = index == 0, index == last
-    layers = _layers(model, shares, is_first, is_last)
-    moe_layers = _moe_layers(model, shares, layers, index) if model.has_experts else np.zeros_like(layers)
+    nothing = np.zeros(index.shape)
+    layers = nothing + _layers(model, shares, is_first, is_last)
+    moe_layers = _moe_layers(model, shares, layers, index) if model.has_experts else nothing
     in_flight, deferred = _in_flight(shares, index)
-    holds_head, weight_copies = is_last, np.ones_like(pp)
-    if shares.schedule.any():
-        holds_head = np.where(shares.schedule == _V, is_first, is_last)
-        weight_copies = np.where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0)
+    holds_head, weight_copies = is_last, _ONE
+    if any_of(shares.schedule):
+        holds_head = where(shares.schedule == _V, is_first, is_last)
+        weight_copies = where((shares.schedule == _DUALPIPE) & (pp > 1), 2.0, 1.0)
     return Stages(
         index=index,
         layers=layers,
@@ -94,8 +119,8 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
         plain_layers=layers - moe_layers,
         in_flight=in_flight,
         deferred=deferred,
-        is_first=is_first.astype(np.float64),
-        is_last=holds_head.astype(np.float64),
+        is_first=floats(is_first),
+        is_last=floats(holds_head),
         weight_copies=weight_copies,
     )
 
@@ -108,17 +133,17 @@ def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: 
     """
     pp, last, stack = shares.pp, shares.pp - 1, model.layers + model.encoder_layers
     first_layers, last_layers = shares.first_stage_layers, shares.last_stage_layers
-    by_hand = np.minimum(first_layers, 1.0) + np.minimum(last_layers, 1.0)
+    by_hand = minimum(first_layers, 1.0) + minimum(last_layers, 1.0)
     shared = stack - first_layers - last_layers
-    even = np.floor(shared / np.maximum(pp - by_hand, 1.0))
+    even = np.floor(shared / maximum(pp - by_hand, 1.0))
     rest = shared - even * (pp - by_hand)
-    layers = even + (np.where(is_first, rest == last, ~is_last) & (rest > 0))
-    if model.dense_layers.any() or model.mtp_layers.any():
-        layers = np.where(by_hand == 0, _layers_with_light_end(model, shares, layers, is_last), layers)
-    if by_hand.any():
-        layers = np.where(is_first & (first_layers > 0), first_layers, layers)
-        layers = np.where(is_last & (last_layers > 0), last_layers, layers)
-    return np.where(pp > 1, layers * (model.layers / stack), model.layers)
+    layers = even + (where(is_first, rest == last, ~is_last) & (rest > 0))
+    if model.has_dense_layers or model.has_mtp:
+        layers = where(by_hand == 0, _layers_with_light_end(model, shares, layers, is_last), layers)
+    if any_of(by_hand):
+        layers = where(is_first & (first_layers > 0), first_layers, layers)
+        layers = where(is_last & (last_layers > 0), last_layers, layers)
+    return where(pp > 1, layers * (model.layers / stack), model.layers)
 
 
 def _layers_with_light_end(
@@ -134,7 +159,7 @@ def _layers_with_light_end(
     light = stack - full * (shares.pp - 1)
     has_ends = model.dense_layers * (1 - model.dense_interleaved) + model.mtp_layers > 0
     is_odd = has_ends & (light > 0) & (-stack % chunks > 2)
-    return np.where(is_odd, np.where(is_last, light, full), layers)
+    return where(is_odd, where(is_last, light, full), layers)
 
 
 def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index: FloatColumn) -> FloatColumn:
@@ -143,14 +168,14 @@ def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index:
     The dense ones come first (DeepSeek) or lie evenly between the others (Llama 4). The first ones fill the chunks of
     all stages in turn, round by round.
     """
-    if not model.dense_layers.any():
+    if not model.has_dense_layers:
         return layers * model.is_moe
     chunk, chunks_of_round = layers / shares.vpp, model.layers / shares.vpp
-    before = np.where(index == shares.pp - 1, chunks_of_round - chunk, index * chunk[0])
+    before = where(index == shares.pp - 1, chunks_of_round - chunk, index * chunk[0])
     rounds = np.floor(model.dense_layers / chunks_of_round)
     first = rounds * chunk + np.clip(model.dense_layers - rounds * chunks_of_round - before, 0.0, chunk)
     between = layers * (model.dense_layers / model.layers)
-    return (layers - np.where(model.dense_interleaved > 0, between, first)) * model.is_moe
+    return (layers - where(model.dense_interleaved > 0, between, first)) * model.is_moe
 
 
 def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
@@ -164,18 +189,20 @@ def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatCo
     pp, vpp, count, schedule = shares.pp, shares.vpp, shares.micro_batches, shares.schedule
     behind = pp - index
     # groups of p micro-batches, larger where these are no multiple of p (PyTorch; Megatron Core where asked to)
-    group = count / np.maximum(np.floor(count / pp), 1.0)
-    chunks = np.minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
-    kept = np.where(vpp > 1, chunks / vpp, np.minimum(count, behind))
-    if not schedule.any():
-        return kept, np.zeros_like(kept)
-    twice = np.minimum(count, 2.0 * pp - 1.0)
-    once = np.minimum(count, pp)
-    waiting = (schedule == _H1) * (once - np.minimum(count, behind))
-    waiting = waiting + (schedule == _H2) * (twice - np.minimum(count, 2.0 * behind - 1.0))
-    others = [count, once, twice, once, np.minimum(count, pp + 1.0)]
+    group = count / maximum(np.floor(count / pp), 1.0)
+    kept = minimum(count, behind)
+    if any_of(vpp > 1):
+        chunks = minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
+        kept = where(vpp > 1, chunks / vpp, kept)
+    if not any_of(schedule):
+        return kept, np.zeros(kept.shape)
+    twice = minimum(count, 2.0 * pp - 1.0)
+    once = minimum(count, pp)
+    waiting = (schedule == _H1) * (once - minimum(count, behind))
+    waiting = waiting + (schedule == _H2) * (twice - minimum(count, 2.0 * behind - 1.0))
+    others = [count, once, twice, once, minimum(count, pp + 1.0)]
     masks = [schedule == code for code in (_GPIPE, _H1, _H2, _V, _DUALPIPE)]
-    return np.where(pp > 1, np.select(masks, others, kept), 1.0), np.where(pp > 1, waiting, 0.0)
+    return where(pp > 1, np.select(masks, others, kept)[()], 1.0), where(pp > 1, waiting, 0.0)
 
 
 def bubble_s(
@@ -202,9 +229,9 @@ def bubble_s(
         of F or B). False is the papers' number, which needs the optimizer to step first and correct itself later.
     """
     ahead, count, vpp = shares.pp - 1, shares.micro_batches, shares.vpp
-    late = np.maximum(shares.pp - count, 0.0) * (vpp - 1)
+    late = maximum(shares.pp - count, 0.0) * (vpp - 1)
     plain = (ahead + late) / vpp * (forward_s + backward_input_s + backward_weight_s)
-    if not shares.schedule.any():
+    if not any_of(shares.schedule):
         return plain
     return _split_backward_s(shares, plain, forward_s, backward_input_s, backward_weight_s, optimizer_waits)
 
@@ -220,17 +247,17 @@ def _split_backward_s(
     """Return the bubble where some schedules split the backward: weight gradients fill it as far as there are any."""
     ahead, further, schedule = shares.pp - 1, shares.micro_batches - 1, shares.schedule
     both = ahead * (forward_s + backward_input_s)
-    once, twice = np.minimum(ahead, further), np.minimum(2.0 * ahead, further)
+    once, twice = minimum(ahead, further), minimum(2.0 * ahead, further)
     h1 = both - once * backward_weight_s
     h2 = both - twice * backward_weight_s
     folded = both - once * forward_s - (twice - once) * backward_weight_s
     if optimizer_waits:
         start = ahead * forward_s
-        h1, h2 = np.maximum(h1, start), np.maximum(h2, start)
-        folded = np.maximum(folded, 0.5 * np.maximum(start, ahead * backward_input_s))
+        h1, h2 = maximum(h1, start), maximum(h2, start)
+        folded = maximum(folded, 0.5 * maximum(start, ahead * backward_input_s))
     dual = (shares.pp / 2.0 - 1.0) * (forward_s + 2.0 * backward_input_s - backward_weight_s)
     masks = [schedule == code for code in (_H1, _H2, _V, _DUALPIPE)]
-    return np.select(masks, [np.maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
+    return np.select(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)[()]
 
 
 def bubble_micro_batches(shares: Shares) -> FloatColumn:
@@ -240,5 +267,5 @@ def bubble_micro_batches(shares: Shares) -> FloatColumn:
 
 def messages_per_micro_batch(shares: Shares) -> FloatColumn:
     """Return how often a stage in the middle sends for one micro-batch: activations on, gradients back, each chunk."""
-    chunks = np.where(shares.schedule == _V, 2.0, shares.vpp)
-    return np.where(shares.pp > 1, 2.0 * chunks, 0.0)
+    chunks = where(shares.schedule == _V, 2.0, shares.vpp)
+    return where(shares.pp > 1, 2.0 * chunks, 0.0)

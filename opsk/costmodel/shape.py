@@ -1,6 +1,6 @@
 """What of a model's shape enters the arithmetic, as numbers that broadcast against the columns of a plan table?
 
-One model gives arrays without dimensions; a list of models gives one entry each, so that plans of different models can
+One model gives plain numbers, of shape (); a list of models gives one entry each, so that plans of different models can
 be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0. The ``has_`` fields tell whether any of the
 models has a thing at all, so that work on it can be skipped.
 """
@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from opsk.costmodel.elementwise import any_of, minimum, where
 from opsk.costmodel.table import FloatColumn
 from opsk.workload.model import ModelShape
 
@@ -98,12 +99,12 @@ _FLAGS = {
     "has_head_details": "head_details",
 }
 _NAMES = tuple(item.name for item in fields(ShapeColumns) if item.name not in _FLAGS)
-_STATED = tuple(name for name in _NAMES if name in {item.name for item in fields(ModelShape)})
+_STATED = tuple(name for name in _NAMES if name in {item.name for item in fields(ModelShape)} - {*_STYLE})
 
 
 @lru_cache(maxsize=256)
 def shape_of(model: ModelShape) -> ShapeColumns:
-    """Return the columns of one model, without dimensions."""
+    """Return the columns of one model, plain numbers."""
     return _columns(np.array(_numbers(model)))
 
 
@@ -115,8 +116,8 @@ def shapes_of(models: Sequence[ModelShape]) -> ShapeColumns:
 def _columns(table: FloatColumn) -> ShapeColumns:
     """Return the columns of a table that has one row a name; nobody may write into them, since they are shared."""
     table.flags.writeable = False
-    columns = {name: table[row, ...] for row, name in enumerate(_NAMES)}
-    flags = {flag: bool((columns[name]).any()) for flag, name in _FLAGS.items()}
+    columns = dict(zip(_NAMES, table, strict=True))
+    flags = {flag: any_of(columns[name]) for flag, name in _FLAGS.items()}
     return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
 
 
@@ -127,14 +128,15 @@ def attended_tokens(model: ShapeColumns) -> FloatColumn:
     """
     if not model.has_windows:
         return model.seq
-    window = np.where(model.attention_window > 0, np.minimum(model.attention_window, model.seq), model.seq)
+    window = where(model.attention_window > 0, minimum(model.attention_window, model.seq), model.seq)
     windowed = window * (2 - window / model.seq)
     return model.seq + model.windowed_layers / model.layers * (windowed - model.seq)
 
 
 def _numbers(model: ModelShape) -> list[float]:
     """Return the values of ``_NAMES`` for one model; what a field leaves to others is filled in."""
-    values = {name: float(model.has(name) if name in _STYLE else getattr(model, name)) for name in _STATED}
+    values = {name: float(getattr(model, name)) for name in _STATED}
+    values |= {name: float(model.has(name)) for name in _STYLE}
     values["shared_ffn"] = values["shared_ffn"] or values["shared_experts"] * values["expert_ffn"]
     values["v_head_dim"] = values["v_head_dim"] or values["head_dim"]
     values["position_rows"] = values["position_rows"] or values["seq"]

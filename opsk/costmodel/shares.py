@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.elementwise import floats, maximum, minimum, unless, when, where
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     PRECISIONS,
@@ -133,52 +134,54 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     Key and value heads are copied, not split, where tp exceeds them (Megatron-LM, Transformer Engine). Latent attention
     has keys and values for every head; ``kv_width`` is then the mean of a key's and a value's width.
     """
-    tp, cp, ep, dp = (column.astype(np.float64) for column in (plans.tp, plans.cp, plans.ep, plans.dp))
-    micro_batch = plans.micro_batch.astype(np.float64)
+    tp, cp, ep, dp = floats(plans.tp), floats(plans.cp), floats(plans.ep), floats(plans.dp)
+    micro_batch = floats(plans.micro_batch)
     tokens = model.seq * micro_batch / cp
     replicas = dp * cp
-    etp = np.where(plans.etp > 0, plans.etp, np.where(replicas % ep == 0, tp, 1.0))
-    expert_replicas = np.maximum(replicas * tp / (etp * ep), 1.0)
-    shard_group = np.where(plans.shard_gpus > 0, np.minimum(plans.shard_gpus, replicas), replicas)
-    kv_heads = np.where(model.is_latent > 0, model.heads, model.kv_heads)
+    etp = where(plans.etp > 0, plans.etp, where(replicas % ep == 0, tp, 1.0))
+    expert_replicas = maximum(replicas * tp / (etp * ep), 1.0)
+    shard_group = where(plans.shard_gpus > 0, minimum(plans.shard_gpus, replicas), replicas)
+    kv_heads = where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
     expert_tokens = tokens * model.top_k * etp / tp * expert_load(model)
     return Shares(
         tp=tp,
-        pp=plans.pp.astype(np.float64),
-        vpp=plans.vpp.astype(np.float64),
+        pp=floats(plans.pp),
+        vpp=floats(plans.vpp),
         cp=cp,
         ep=ep,
         dp=dp,
         etp=etp,
         tokens=tokens,
-        plain_tokens=np.where(plans.sequence_parallel, tokens / tp, tokens),
+        plain_tokens=where(plans.sequence_parallel, tokens / tp, tokens),
         micro_batches=plans.global_batch / (micro_batch * dp),
-        global_batch=plans.global_batch.astype(np.float64),
+        global_batch=floats(plans.global_batch),
         replicas=replicas,
         expert_replicas=expert_replicas,
         shard_group=shard_group,
-        expert_shard_group=np.minimum(np.maximum(shard_group * tp / (etp * ep), 1.0), expert_replicas),
+        expert_shard_group=minimum(maximum(shard_group * tp / (etp * ep), 1.0), expert_replicas),
         query_width=model.heads * model.head_dim / tp,
-        kv_width=kv_heads * kv_head_width / np.minimum(tp, kv_heads),
+        kv_width=kv_heads * kv_head_width / minimum(tp, kv_heads),
         ffn_width=model.ffn / tp,
         expert_width=model.expert_ffn / etp,
         shared_width=model.shared_ffn / tp,
         expert_tokens=expert_tokens,
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
-        activation_bytes=np.where(plans.precision == _FP32, 4.0, 2.0),
-        reduced_bytes=np.where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
+        activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
+        reduced_bytes=where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
-        first_stage_layers=plans.first_stage_layers.astype(np.float64),
-        last_stage_layers=plans.last_stage_layers.astype(np.float64),
-        recompute_layers=plans.recompute_layers.astype(np.float64),
-        lora_rank=plans.lora_rank.astype(np.float64),
-        runs_unfused=((plans.software == _PYTORCH) & ~plans.compiled) * model.gated_mlp * (1.0 - model.norm_bias),
-        trained_share=np.where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
-        recomputed_share=(plans.recompute == _FULL) * _recomputed(model, plans),
+        first_stage_layers=floats(plans.first_stage_layers),
+        last_stage_layers=floats(plans.last_stage_layers),
+        recompute_layers=floats(plans.recompute_layers),
+        lora_rank=floats(plans.lora_rank),
+        runs_unfused=when(
+            (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
+        ),
+        trained_share=where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
+        recomputed_share=when(plans.recompute == _FULL, _recomputed(model, plans)),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
@@ -190,12 +193,12 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
 def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
     """Return the share of a stage's layers that are asked to be recomputed; 0 asks for all."""
     asked = plans.recompute_layers * plans.pp / (model.layers + model.encoder_layers)
-    return np.where(plans.recompute_layers > 0, np.minimum(asked, 1.0), 1.0)
+    return where(plans.recompute_layers > 0, minimum(asked, 1.0), 1.0)
 
 
 def expert_load(model: ShapeColumns) -> FloatColumn:
     """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
-    return np.where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
+    return where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
 
 
 def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:

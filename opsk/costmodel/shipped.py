@@ -92,7 +92,7 @@ def parse_efficiency(text: str, *, origin: str, base: Efficiency | None = None) 
         given = _Document.model_validate(tomllib.loads(text))
     except ValidationError as error:
         raise ConfigError(f"{origin}: {'; '.join(violations(error).values())}", hint=hint) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{origin}: {error}", hint=hint) from error
     return _merged(DEFAULT if base is None else base, given)
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from opsk.costmodel.communication import data_parallel, layer_communication, pipeline, tied_embedding_s
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, maximum, when, where
 from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
 from opsk.costmodel.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount
-from opsk.costmodel.pipeline import Stages, bubble_s
+from opsk.costmodel.pipeline import Extreme, Stages, bubble_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import OFFLOADS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
@@ -29,7 +30,7 @@ SELECTED_OPERATIONS = 0.5
 """Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
 CONFIDENCE_SIGMAS = 1.645
 """A range holds 90 % of a normal distribution."""
-_NOTHING = np.zeros(())
+_NOTHING = floats(0.0)
 
 
 def step_time(
@@ -107,9 +108,8 @@ def step_parts(
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
     again_s = _recomputed(shares, times) + _waiting_for_host(model, plans, shares, times, machine)
     stage_s = work + stages.layers * (exposed_s + again_s)
-    slowest = np.argmax(stage_s, axis=0)
-    rows = np.arange(slowest.shape[0])
-    layers = stages.layers[slowest, rows]
+    slowest = Extreme.of(stage_s)
+    layers = slowest.chosen(stages.layers)
     count = shares.micro_batches
     per_layer = count * layers
     messages = pipeline(model, shares, machine, software)
@@ -119,7 +119,7 @@ def step_parts(
     )
     tied_s = tied_embedding_s(model, shares, machine)
     components = {
-        "compute": count * work[slowest, rows],
+        "compute": count * slowest.chosen(work),
         "recompute": per_layer * again_s,
         "tp": per_layer * layer.tp.exposed,
         "cp": per_layer * layer.cp.exposed,
@@ -139,11 +139,11 @@ def step_parts(
         "dp": synchronised.total.max(axis=0) + tied_s,
     }
     windows = {
-        "tp": per_layer * layer.tp.window * (shares.tp > 1),
-        "cp": per_layer * layer.cp.window * (shares.cp > 1),
-        "ep": per_layer * layer.ep.window * (shares.ep > 1),
+        "tp": when(shares.tp > 1, per_layer * layer.tp.window),
+        "cp": when(shares.cp > 1, per_layer * layer.cp.window),
+        "ep": when(shares.ep > 1, per_layer * layer.ep.window),
         "pp": count * messages.window,
-        "dp": synchronised.window.min(axis=0) * (shares.replicas > 1),
+        "dp": when(shares.replicas > 1, synchronised.window.min(axis=0)),
     }
     return components, traffic, windows
 
@@ -164,8 +164,8 @@ def _recomputed(shares: Shares, times: LayerTime) -> FloatColumn:
     """
     forward = times.average.forward
     by_operation = SELECTED_OPERATIONS * (forward - times.attention)
-    selective = np.where(shares.software == _PYTORCH, by_operation, times.attention)
-    return shares.recomputed_share * forward + shares.selective_recompute * selective
+    selective = where(shares.software == _PYTORCH, by_operation, times.attention)
+    return shares.recomputed_share * forward + when(shares.selective_recompute, selective)
 
 
 def _waiting_for_host(
@@ -177,15 +177,15 @@ def _waiting_for_host(
     shows. Left out: GPUs that share a PCIe switch.
     """
     is_offloaded = plans.offload == _ACTIVATIONS
-    if not is_offloaded.any():
+    if not any_of(is_offloaded):
         return _NOTHING
     layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
     plain, sparse = (kept_layer_bytes(model, plans, shares, layer, each) for each in (layer.plain, layer.sparse))
     copied_s = ((1.0 - moe) * plain + moe * sparse) / host_link_bytes_per_s(machine)
     forward = times.average.forward * plans.overlap
     backward = (times.average.total - times.average.forward) * plans.overlap
-    waiting = np.maximum(copied_s - forward, 0.0) + np.maximum(copied_s - backward, 0.0)
-    return np.where(is_offloaded, waiting, 0.0)
+    waiting = maximum(copied_s - forward, 0.0) + maximum(copied_s - backward, 0.0)
+    return where(is_offloaded, waiting, 0.0)
 
 
 def _bubble(
@@ -196,8 +196,8 @@ def _bubble(
     ``besides_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
     and prediction layers belong to the average stage too.
     """
-    if (shares.pp == 1).all():
-        return np.zeros(shares.pp.shape)
+    if all_of(shares.pp == 1):
+        return filled(shares.pp, 0.0)
     layers = model.layers / shares.pp
     ends = (times.head + times.embedding + times.mtp) / shares.pp
     average = times.average
@@ -214,4 +214,4 @@ def straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> F
 
     The maximum of n like times grows with the logarithm of n where their tails are exponential.
     """
-    return software.straggler_fraction * np.log2(np.maximum(shares.gpus / machine.node_gpus, 1.0))
+    return software.straggler_fraction * np.log2(maximum(shares.gpus / machine.node_gpus, 1.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -104,6 +104,20 @@ class PlanTable:
         return cls(**{item.name: _column(item.name, plans) for item in fields(cls)})
 
     @classmethod
+    def one(cls, plan: Plan) -> PlanTable:
+        """Return the columns of a single plan as plain numbers, of shape (): formulas are quickest on those.
+
+        Raises
+        ------
+        InputError
+            A size does not fit into 64 bits.
+        """
+        try:
+            return cls(**{name: number(getattr(plan, name)) for name, number in _NUMBERS.items()})
+        except OverflowError as error:
+            raise InputError("a size of the plan is too large for any machine", hint="check the number") from error
+
+    @classmethod
     def varied(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
         """Return ``rows`` plans that are ``plan`` but for the given columns, which hold codes for enums.
 
@@ -116,7 +130,7 @@ class PlanTable:
 
     def __len__(self) -> int:
         """Return the number of plans."""
-        return int(self.tp.shape[0])
+        return int(self.tp.size)
 
     def row(self, index: int) -> Plan:
         """Return row ``index`` as a `Plan`."""
@@ -125,7 +139,7 @@ class PlanTable:
 
 def _entry(column: Any, index: int) -> Any:
     """Return one entry of a column; one that all plans share stands for every index."""
-    return column[index if column.shape[0] > 1 else 0]
+    return column[index if column.shape[0] > 1 else 0] if column.ndim else column
 
 
 def _column(name: str, plans: Sequence[Plan]) -> Any:
@@ -141,6 +155,18 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
         return np.array(values, dtype=np.int64)
     except OverflowError as error:
         raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
+
+
+def _number_of(name: str) -> Callable[[Any], Any]:
+    """Return what makes one field of a plan a number of numpy's."""
+    if name in _CODES:
+        return {member: np.int64(code) for code, member in enumerate(_CODES[name])}.__getitem__
+    if name in _YES_OR_NO:
+        return np.bool_
+    return np.float64 if name in _RATIOS else np.int64
+
+
+_NUMBERS = {item.name: _number_of(item.name) for item in fields(PlanTable)}
 
 
 def _value(name: str, entry: Any) -> Any:
@@ -268,3 +294,32 @@ class PredictionTable:
     memory: MemoryTable
     time: TimeTable
     energy: EnergyTable
+
+
+_OF_MACHINE = frozenset({"capacity_bytes", "host_w", "network_w"})
+"""What has no entry a plan where all plans have one machine."""
+_COLUMNS = {
+    kind: tuple(item.name for item in fields(kind))
+    for kind in (PredictionTable, MemoryTable, TimeTable, EnergyTable, StageMemory, Range)
+}
+
+
+def with_rows(table: PredictionTable) -> PredictionTable:
+    """Return what was predicted for a single plan of plain numbers as a table of one row."""
+    rows: PredictionTable = _with_rows(table)
+    return rows
+
+
+def _with_rows(part: Any) -> Any:
+    """Return the same of a part of a prediction; a column of the candidate stages gets shape (3, 1)."""
+    if isinstance(part, np.ndarray):
+        return part[:, np.newaxis]
+    if isinstance(part, dict):
+        return {name: np.array(entry, ndmin=1) for name, entry in part.items()}
+    made = {}
+    for name in _COLUMNS[type(part)]:
+        entry = getattr(part, name)
+        if name not in _OF_MACHINE:
+            entry = np.array(entry, ndmin=1) if isinstance(entry, np.generic) else _with_rows(entry)
+        made[name] = entry
+    return type(part)(**made)

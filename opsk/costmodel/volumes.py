@@ -6,8 +6,7 @@ told beside each. What a ring of n ranks makes each of them send is in `ring_sha
 
 from __future__ import annotations
 
-import numpy as np
-
+from opsk.costmodel.elementwise import where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares, expert_load
 from opsk.costmodel.table import FloatColumn
@@ -36,7 +35,7 @@ def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     if not model.has_encoder:
         return arrays
     encoder = model.encoder_layers / model.layers * model.encoder_seq / model.seq
-    return arrays * np.where(model.encoder_layers > 0, 1.5 + encoder, 1.0)
+    return arrays * where(model.encoder_layers > 0, 1.5 + encoder, 1.0)
 
 
 def context_parallel_bytes(shares: Shares) -> FloatColumn:
@@ -71,17 +70,17 @@ def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
     for every micro-batch: weights gathered twice and gradients reduce-scattered.
     """
     reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
-    once = np.where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
-    return np.where(shares.shards_weights, 2.0 * weight_bytes + reduced, once)
+    once = where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
+    return where(shares.shards_weights, 2.0 * weight_bytes + reduced, once)
 
 
 def data_parallel_calls(shares: Shares) -> FloatColumn:
     """Return how often a step does that: once, or once a micro-batch with ZeRO-3."""
-    return np.where(shares.shards_weights, shares.micro_batches, 1.0)
+    return where(shares.shards_weights, shares.micro_batches, 1.0)
 
 
 def tied_embedding_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return the gradient of a tied embedding, all-reduced between first and last stage once a step [bytes]; else 0."""
-    is_shared = np.where(shares.pp > 1, model.tied_embeddings, 0.0)
+    is_shared = where(shares.pp > 1, model.tied_embeddings, 0.0)
     gradient_bytes: FloatColumn = shares.vocab * model.hidden * shares.reduced_bytes
     return is_shared * gradient_bytes

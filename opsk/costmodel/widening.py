@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from opsk.costmodel.efficiency import Efficiency, Spread
 from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
@@ -11,6 +12,7 @@ from opsk.costmodel.spread import widened_log_sigma
 from opsk.workload.plan import Software
 
 
+@lru_cache(maxsize=256)
 def widened(spread: Spread, *, time_inputs: int, memory_inputs: int) -> Spread:
     """Return the spread with ``time_inputs`` assumed inputs that the time depends on, ``memory_inputs`` the memory."""
     time = widened_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, time_inputs)

@@ -159,7 +159,7 @@ def parse_cluster(text: str, *, origin: str) -> ClusterSpec:
             wrong.append("name: missing")
         spec = builder.build_cluster(entry, "")
     if spec is None or wrong:
-        raise ConfigError(f"{origin}: {'; '.join(wrong)}", hint="see docs/howto/add-a-gpu.md")
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}", hint="see docs/howto/add-a-cluster.md")
     return spec
 
 

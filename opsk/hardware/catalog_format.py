@@ -84,6 +84,8 @@ class ClusterEntry(Entry):
     in_network_reduction: Annotated[bool, Field(strict=True)] | None = None
 
 
+MAX_DEPTH = 16
+"""No file of hardware or clusters is half as deep."""
 MAX_SHOWN = 80
 """Characters of a wrong name or value that an error repeats."""
 
@@ -172,10 +174,25 @@ def parse_toml(text: str, *, origin: str) -> dict[str, Any]:
     ConfigError
         Names ``origin`` and the line that is no TOML.
     """
+    hint = "see docs/howto/add-a-cluster.md for an example"
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{origin}: {error}", hint="see docs/howto/add-a-gpu.md for an example") from error
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits are no TOMLDecodeError
+        raise ConfigError(f"{origin}: {error}", hint=hint) from error
+    if _depth(tables) > MAX_DEPTH:
+        raise ConfigError(f"{origin}: tables more than {MAX_DEPTH} deep", hint=hint)
+    return tables
+
+
+def _depth(tables: dict[str, Any]) -> int:
+    """Return how deep tables and lists lie in each other, without following them deeper than that matters."""
+    level: list[Any] = [tables]
+    for depth in range(MAX_DEPTH + 1):
+        inside = [entry for part in level for entry in (part.values() if isinstance(part, dict) else part)]
+        level = [entry for entry in inside if isinstance(entry, dict | list)]
+        if not level:
+            return depth
+    return MAX_DEPTH + 1
 
 
 def violations(error: ValidationError) -> dict[tuple[str | int, ...], str]:

@@ -89,7 +89,7 @@ class Shelf(Generic[Spec]):
             for candidate in ((self.keys[spelling],) if spelling in self.keys else self.ambiguous[spelling])
         )
         named = f"closest: {', '.join(list(near)[:3])}" if near else f"known: {', '.join(self.specs)}"
-        return f"{named}; or describe it in a cluster TOML (docs/howto/add-a-gpu.md)"
+        return f"{named}; or describe it in a cluster TOML (docs/howto/add-a-cluster.md)"
 
 
 def conflicts(specs: Iterable[Named], ambiguous: Mapping[str, Sequence[str]]) -> list[str]:

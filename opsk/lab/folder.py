@@ -76,6 +76,11 @@ class LabFolder:
         return self.base / "dev"
 
     @property
+    def nodes(self) -> Path:
+        """One directory for each node with an exporter: the devices that it reads; see `opsk.lab.machine`."""
+        return self.run / "nodes"
+
+    @property
     def secret(self) -> Path:
         """The munge key, readable by the owner only."""
         return self.base / "secret"

@@ -6,36 +6,62 @@ never imports a front end, and works without any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
 from opsk.errors import LabError
+from opsk.lab.launcher import Launcher
+from opsk.lab.shape import LabShape
 
 GROUP = "opsk.lab_parts"
 ADVISOR = "advisor"
 """Name under which the advisor and its submit hooks register."""
+EXPORTER = "exporter"
+"""Name under which the exporters of the nodes register."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSite:
-    """Where a part may put what: ``etc`` is the directory of slurm.conf, ``config`` the lab's opsk.toml."""
+    """Where a part may put what: ``etc`` is the directory of slurm.conf, ``config`` the lab's opsk.toml.
+
+    Parameters
+    ----------
+    shape
+        How big the lab is.
+    exporters
+        TCP port of loopback by node, for the nodes that get an exporter.
+    prometheus_port
+        Where Prometheus is to listen; 0 for none.
+    """
 
     etc: Path
     run: Path
     log: Path
     config: Path
+    shape: LabShape = field(default_factory=LabShape)
+    exporters: Mapping[str, int] = field(default_factory=dict)
+    prometheus_port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartDaemon:
-    """A process that the lab runs for a part: ready as soon as it accepts on ``socket``."""
+    """A process that the lab runs for a part.
+
+    Parameters
+    ----------
+    socket
+        It is ready as soon as it accepts there: a Unix socket, or a TCP port of loopback; ``None``: at once.
+    environment
+        What it is told besides the lab's own variables.
+    """
 
     name: str
     command: tuple[str, ...]
-    socket: Path
+    socket: Path | int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +76,20 @@ class LabPart:
         Names of files of ``deploy/slurm`` that the lab's slurm.conf includes, as a site's would.
     daemons
         Processes to run as long as the lab runs.
+    slurm_lines
+        Further lines of slurm.conf.
+    prepare
+        Called when the subnet is up and has been written down, before Slurm and the daemons start.
+    notes
+        What people should know, a sentence each: what is left out, and why.
     """
 
     install: Callable[[], None]
     slurm_snippets: tuple[str, ...] = ()
     daemons: tuple[PartDaemon, ...] = ()
+    slurm_lines: tuple[str, ...] = ()
+    prepare: Callable[[Launcher], None] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def known_parts() -> tuple[str, ...]:

@@ -51,6 +51,12 @@ class LabRecord:
         Boot in which the processes were started; in another one none of them exists.
     parts
         What front ends added, e.g. ``advisor``.
+    exporters
+        How many nodes, the first ones, have an exporter; each listens on a port behind those of the slurmd.
+    prometheus
+        Whether a Prometheus runs; it listens behind the exporters.
+    notes
+        What parts had to leave out, and why.
     up_s
         How long the start took [s]; ``None`` while it is not finished.
     """
@@ -66,6 +72,9 @@ class LabRecord:
     slurm: tuple[int, int] = (0, 0)
     first_port: int = 0
     parts: tuple[str, ...] = ()
+    exporters: int = 0
+    prometheus: bool = False
+    notes: tuple[str, ...] = ()
     up_s: float | None = None
     daemons: tuple[Daemon, ...] = field(default=())
 
@@ -88,6 +97,22 @@ class LabRecord:
     def slurmd_ports(self) -> tuple[int, int]:
         """First and last TCP port of the slurmd."""
         return self.first_port + 2, self.first_port + 1 + self.shape.nodes
+
+    @property
+    def exporter_ports(self) -> dict[str, int]:
+        """TCP port of loopback by node, of the nodes that have an exporter."""
+        first = self.slurmd_ports[1] + 1
+        return {node: first + at for at, node in enumerate(self.shape.names[: self.exporters])}
+
+    @property
+    def prometheus_port(self) -> int:
+        """TCP port of Prometheus; 0 where none runs."""
+        return self.slurmd_ports[1] + 1 + len(self.exporter_ports) if self.prometheus else 0
+
+    @property
+    def port_count(self) -> int:
+        """How many neighbouring TCP ports the lab needs."""
+        return 2 + self.shape.nodes + len(self.exporter_ports) + int(self.prometheus)
 
     @property
     def ibsim_socket(self) -> str:

@@ -26,6 +26,8 @@ NODE_TYPE = "dgx-h100"
 GPU_TYPE = "h100"
 """GRES type of the lab's GPUs, as sites that have the node type above call it."""
 CLUSTER = "cluster.toml"
+TOP_EVERY_S = 2
+"""A lab is looked at for minutes: `opsk top` refreshes more often there than on a cluster."""
 _CGROUP_PLUGIN_DISABLED_SINCE = (23, 2)
 
 
@@ -50,7 +52,7 @@ def deploy_folder() -> Path:
     raise LabError(f"deploy/slurm is neither in {checkout} nor in {installed}", hint="install opsk again")
 
 
-def write_slurm_files(record: LabRecord, *, snippets: Sequence[str] = ()) -> None:
+def write_slurm_files(record: LabRecord, *, snippets: Sequence[str] = (), lines: Sequence[str] = ()) -> None:
     """Write slurm.conf and the files beside it; ``snippets`` are files of ``deploy/slurm`` to include."""
     folder = record.folder
     for name in snippets:
@@ -75,7 +77,7 @@ def write_slurm_files(record: LabRecord, *, snippets: Sequence[str] = ()) -> Non
         "spool": folder.spool,
         "run": folder.run,
         "log": folder.log,
-        "includes": "\n".join(f"Include {name}" for name in snippets),
+        "includes": "\n".join((*(f"Include {name}" for name in snippets), *lines)),
     }
     (folder.state / "slurmctld").mkdir(mode=0o700)
     for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
@@ -110,14 +112,37 @@ def write_site_files(record: LabRecord) -> None:
         "socket": advisor_socket(folder),
         "user": record.user,
         "audit_log": folder.log / "advisor-audit.jsonl",
+        "postmortem": postmortem_folder(folder.log),
     }
-    _write(folder.site, "opsk.toml", {name: json.dumps(str(value)) for name, value in places.items()})
+    told = {name: json.dumps(str(value)) for name, value in places.items()}
+    _write(folder.site, "opsk.toml", told | {"top": _top(record)})
     load_site(folder.site)
+
+
+def _top(record: LabRecord) -> str:
+    """Return where `opsk top` finds the nodes' exporters, which are all on this host; "" where there are none."""
+    if not record.exporters:
+        return ""
+    targets = record.folder.etc / "exporters.json"
+    groups = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"node": node}} for node, port in record.exporter_ports.items()
+    ]
+    targets.write_text(json.dumps(groups), encoding="utf-8")
+    lines = ["", "[top]", f"exporter_targets = {json.dumps(str(targets))}", f"refresh_s = {TOP_EVERY_S}"]
+    lines += [f"slurm_interval_s = {TOP_EVERY_S}"]
+    if record.prometheus:
+        lines.append(f'prometheus = "http://127.0.0.1:{record.prometheus_port}"')
+    return "\n".join(lines)
 
 
 def advisor_socket(folder: LabFolder) -> Path:
     """Return where the lab's advisor listens."""
     return folder.run / "advisor.sock"
+
+
+def postmortem_folder(log: Path) -> Path:
+    """Return where the lab keeps evidence and reports: they outlive it, as its logs do."""
+    return log / "postmortem"
 
 
 def _link_gpus(folder: LabFolder, gpus: int) -> None:

@@ -33,7 +33,15 @@ Progress = Callable[[str], None]
 _NODES_READY_WITHIN_S = 60.0
 
 
-def up(path: Path, *, shape: LabShape | None, parts: tuple[str, ...], progress: Progress) -> tuple[LabRecord, bool]:
+def up(
+    path: Path,
+    *,
+    shape: LabShape | None,
+    parts: tuple[str, ...],
+    progress: Progress,
+    exporters: int = 0,
+    prometheus: bool = False,
+) -> tuple[LabRecord, bool]:
     """Bring the lab in ``path`` up; returns its record, and whether it was up already.
 
     Parameters
@@ -46,6 +54,10 @@ def up(path: Path, *, shape: LabShape | None, parts: tuple[str, ...], progress: 
         Names of what front ends add; see `opsk.lab.parts`.
     progress
         Is told in a few words what goes on.
+    exporters
+        How many nodes, the first ones, get an exporter, where that part is among ``parts``.
+    prometheus
+        Whether a Prometheus scrapes them.
 
     Raises
     ------
@@ -69,6 +81,7 @@ def up(path: Path, *, shape: LabShape | None, parts: tuple[str, ...], progress: 
         launcher = Launcher(record)
         try:
             with _signals_raise():
+                launcher.amend(exporters=min(exporters, record.shape.nodes), prometheus=prometheus)
                 _bring_up(launcher, parts, slurm=slurm_release(programs["slurmd"]), progress=progress)
                 record = launcher.amend(state=LabState.UP, up_s=round(time.monotonic() - began, 2))
         except BaseException:
@@ -102,18 +115,29 @@ def lab_lock(path: Path) -> Iterator[None]:
 def _bring_up(launcher: Launcher, names: tuple[str, ...], *, slurm: tuple[int, int], progress: Progress) -> None:
     """Start everything: munge and database beside the fabric, then Slurm and what front ends add."""
     with ExitStack() as stack:
-        first_port = stack.enter_context(reserved_block(launcher.record.shape.nodes + 2))
+        first_port = stack.enter_context(reserved_block(launcher.record.port_count))
         record = launcher.amend(slurm=slurm, first_port=first_port, parts=names)
         folder = record.folder
         lay_out(folder, spools=record.shape.names)
-        site = LabSite(etc=folder.etc, run=folder.run, log=folder.log, config=folder.site)
+        site = LabSite(
+            etc=folder.etc, run=folder.run, log=folder.log, config=folder.site, shape=record.shape,
+            exporters=record.exporter_ports, prometheus_port=record.prometheus_port,
+        )  # fmt: skip
         write_site_files(record)
         parts = load_parts(names, site)
-        write_slurm_files(record, snippets=tuple(name for part in parts for name in part.slurm_snippets))
+        launcher.amend(notes=tuple(note for part in parts for note in part.notes))
+        write_slurm_files(
+            record,
+            snippets=tuple(name for part in parts for name in part.slurm_snippets),
+            lines=tuple(line for part in parts for line in part.slurm_lines),
+        )
         for part in parts:
             part.install()
         progress("munge, database and fabric")
         _together(launcher, (_accounting, bring_up_fabric))
+        for part in parts:
+            if part.prepare is not None:
+                part.prepare(launcher)
         progress(f"slurmctld, {record.shape.nodes} slurmd" + "".join(f", {name}" for name in names))
         _together(launcher, (_slurm, lambda starter: _part_daemons(starter, parts)))
 
@@ -138,8 +162,10 @@ def _part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
     if "PYTHONPATH" in os.environ:
         extra["PYTHONPATH"] = os.environ["PYTHONPATH"]
     for daemon in daemons:
-        launcher.start(daemon.name, daemon.command, extra=extra)
+        launcher.start(daemon.name, daemon.command, extra=extra | dict(daemon.environment))
     for daemon in daemons:
+        if daemon.socket is None:
+            continue
         launcher.await_socket(daemon.name, daemon.socket)
 
 

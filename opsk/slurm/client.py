@@ -21,7 +21,8 @@ class SlurmClient(Protocol):
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
         """Return pending and active jobs; with ``finished`` those too that Slurm still remembers.
 
-        ``details`` fills in what takes a second question (``admin_comment``, ``gpu_indices``, paths).
+        ``details`` fills in what takes a second question (``admin_comment``, ``gpu_indices``, paths; on 22.05
+        ``excluded_nodes``).
         """
         ...
 

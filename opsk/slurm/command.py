@@ -12,10 +12,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from opsk.errors import SlurmError
+from opsk.slurm.controller_text import Controller, Reservation, parse_ping, parse_reservations
 from opsk.slurm.job_ids import asked_number, chosen, no_such_job
 from opsk.slurm.job_text import JOB_COLUMNS, details_of, parse_jobs, records_by_id
+from opsk.slurm.node_load import LOAD_COLUMNS, NodeLoad, parse_loads
 from opsk.slurm.node_text import NODE_COLUMNS, parse_nodes
-from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.partition_text import parse_partitions
+from opsk.slurm.queue_text import QUEUE_COLUMNS, QueuedJobs, parse_queue
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
+from opsk.slurm.sdiag_text import SchedulerStatistics, parse_sdiag
 
 DEADLINE_S = 10.0
 MAX_SINGLE_QUESTIONS = 16
@@ -62,9 +67,38 @@ class CommandClient:
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Return all nodes."""
-        separator = _separator()
+        separator = drawn_separator()
         wanted = ",".join(f"{column}:{separator}" for column in NODE_COLUMNS)
         return parse_nodes(self._run("sinfo", "-h", "-a", "-N", "-O", wanted), NODE_COLUMNS, separator)
+
+    def partitions(self) -> tuple[PartitionRecord, ...]:
+        """Return all partitions, those too that are hidden from users."""
+        return parse_partitions(self._run("scontrol", "-a", "-o", "show", "partition"))
+
+    def queue(self) -> tuple[QueuedJobs, ...]:
+        """Return the whole queue in few words: what it takes to count it."""
+        separator = drawn_separator()
+        wanted = ",".join(f"{column}:{separator}" for column in QUEUE_COLUMNS)
+        said = self._run("squeue", "-h", "-a", "-O", wanted, environment={"SLURM_BITSTR_LEN": "0"})
+        return parse_queue(said, QUEUE_COLUMNS, separator)
+
+    def loads(self) -> tuple[NodeLoad, ...]:
+        """Return how much of each node is in use, and why it is not."""
+        separator = drawn_separator()
+        wanted = ",".join(f"{column}:{separator}" for column in LOAD_COLUMNS)
+        return parse_loads(self._run("sinfo", "-h", "-a", "-N", "-O", wanted), LOAD_COLUMNS, separator)
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return what slurmctld says of its own health."""
+        return parse_sdiag(self._run("sdiag"))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Return the reservations, now and to come."""
+        return parse_reservations(self._run("scontrol", "-a", "show", "reservation"))
+
+    def controllers(self) -> tuple[Controller, ...]:
+        """Return every slurmctld, and whether it answers; that one does not is an answer."""
+        return parse_ping(self._run("scontrol", "ping", may_fail=True))
 
     def release(self) -> tuple[int, int]:
         """Return the release of the installed commands."""
@@ -84,7 +118,7 @@ class CommandClient:
     def _squeue(self, selection: Sequence[str]) -> tuple[JobRecord, ...]:
         """Ask ``squeue`` with a separator that no job can contain."""
         columns = JOB_COLUMNS + (("ExcNodes",) if self.release() >= _EXCLUDED_NODES_SINCE else ())
-        separator = _separator()
+        separator = drawn_separator()
         wanted = ",".join(f"{column}:{separator}" for column in columns)
         return parse_jobs(self._run("squeue", "-h", "-a", *selection, "-O", wanted), columns, separator)
 
@@ -116,8 +150,8 @@ class CommandClient:
         record = records_by_id(text).get(job.id, [])
         return details_of(job, record[0]) if len(record) == 1 else job
 
-    def _run(self, *command: str) -> str:
-        """Run one command and return its stdout.
+    def _run(self, *command: str, environment: Mapping[str, str] | None = None, may_fail: bool = False) -> str:
+        """Run one command and return its stdout; with ``may_fail`` whatever status it ends with.
 
         Raises
         ------
@@ -127,7 +161,7 @@ class CommandClient:
         try:
             done = subprocess.run(
                 command,
-                env=self._environment,
+                env={**self._environment, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self._deadline_s,
@@ -141,8 +175,8 @@ class CommandClient:
             raise SlurmError(
                 f"{command[0]} did not answer within {self._deadline_s:g} s", hint="see `scontrol ping`"
             ) from error
-        if done.returncode:
-            raise SlurmError(f"{command[0]}: {_complaint(done.stderr)}", hint="see `scontrol ping`")
+        if done.returncode and not (may_fail and done.stdout):
+            raise SlurmError(f"{command[0]}: {complaint(done.stderr)}", hint="see `scontrol ping`")
         return done.stdout.decode("utf-8", errors="replace")
 
 
@@ -155,12 +189,12 @@ def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
-def _separator() -> str:
+def drawn_separator() -> str:
     """Return a separator that no user can have guessed; the sign in front ends the width that may stand before it."""
     return f"|{secrets.token_hex(8)}|"
 
 
-def _complaint(stderr: bytes) -> str:
+def complaint(stderr: bytes) -> str:
     """Return the last line of a command's complaint, as one printable line."""
     lines = [line for line in stderr.decode("utf-8", errors="replace").splitlines() if line.strip()]
     said = lines[-1] if lines else "failed without a word"

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 _NOTHING = frozenset({"", "(null)", "N/A", "n/a", "None", "none", "Unknown", "NONE"})
 _GPU_ITEM = re.compile(r"(?:gres[:/])?gpu(?P<rest>[:=][^,(]*)?(?:\([^)]*\))?")
 _INDICES = re.compile(r"gpu(?::[^,(]*)?\(IDX:([0-9,\-]+)\)")
+_NO_TYPE = "(null):"
+"""Stands where a type could: ``gpu:(null):2(IDX:0-1)``."""
 _DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _EXIT = re.compile(r"(\d+):(\d+)")
 MAX_GPU_INDEX = 4096
@@ -69,20 +71,38 @@ def gpus_of(text: str) -> tuple[int, str | None]:
     >>> gpus_of("cpu=2,gres/gpu=16,gres/gpu:h100=16"), gpus_of("gres:gpu:h100:2"), gpus_of("gpu:a100:8(S:0-1)")
     ((16, 'h100'), (2, 'h100'), (8, 'a100'))
     """
-    generic: int | None = None
-    typed: dict[str, int] = {}
-    for item in re.split(r",(?![^(]*\))", text):
+    typed = _gpu_items(text)
+    generic = typed.pop("", None)
+    kind = next(iter(typed)) if len(typed) == 1 else None
+    return (sum(typed.values()) if generic is None else generic), kind
+
+
+def gpus_by_type(text: str) -> dict[str, int]:
+    """Return the GPUs of a TRES or GRES text by type; of a generic entry only what no typed one beside it counts.
+
+    Examples
+    --------
+    >>> gpus_by_type("gpu:h100:6(S:0-1),gpu:1g.10gb:7(S:0)"), gpus_by_type("gres/gpu=4"), gpus_by_type("(null)")
+    ({'h100': 6, '1g.10gb': 7}, {'': 4}, {})
+    """
+    items = _gpu_items(text)
+    typed = {kind: number for kind, number in items.items() if kind}
+    rest = items.get("", 0) - sum(typed.values())
+    return {**typed, "": rest} if rest > 0 else typed
+
+
+def _gpu_items(text: str) -> dict[str, int]:
+    """Return the entries of GPUs as they are written, those without a type as the empty one."""
+    found: dict[str, int] = {}
+    for item in re.split(r",(?![^(]*\))", text.replace(_NO_TYPE, "")):
         match = _GPU_ITEM.fullmatch(item.strip())
         if not match:
             continue
         parts = re.split(r"[:=]", (match["rest"] or "")[1:]) if match["rest"] else []
         number = int(parts.pop()) if parts and parts[-1].isdecimal() else 1
-        if parts and parts[0]:
-            typed[parts[0]] = typed.get(parts[0], 0) + number
-        else:
-            generic = (generic or 0) + number
-    kind = next(iter(typed)) if len(typed) == 1 else None
-    return (sum(typed.values()) if generic is None else generic), kind
+        kind = parts[0] if parts else ""
+        found[kind] = found.get(kind, 0) + number
+    return found
 
 
 def gpu_indices(text: str) -> tuple[int, ...]:
@@ -94,7 +114,7 @@ def gpu_indices(text: str) -> tuple[int, ...]:
     (0, 1, 5)
     """
     found: set[int] = set()
-    for ranges in _INDICES.findall(text):
+    for ranges in _INDICES.findall(text.replace(_NO_TYPE, "")):
         for part in ranges.split(","):
             first, _, last = part.partition("-")
             if first.isdecimal() and (last or first).isdecimal() and int(last or first) < MAX_GPU_INDEX:

@@ -59,6 +59,7 @@ JOB_COLUMNS = (
 _RECORD = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _GRES_LINE = re.compile(r"^     Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)\s*$", re.MULTILINE)
 _WORK_DIR = re.compile(r"^   WorkDir=(.*)$", re.MULTILINE)
+_ASKED_NODES = re.compile(r"^   ReqNodeList=(\S*) ExcNodeList=(\S*) *$", re.MULTILINE)
 _ADMIN = re.compile(r"   AdminComment=(.*)")
 COMPACT_STATES = {
     "CA": "CANCELLED",
@@ -137,16 +138,22 @@ def rows(text: str, columns: Sequence[str], separator: str) -> Iterator[dict[str
     SlurmError
         The output ends within a record.
     """
-    cells = text.split(separator)
-    tail = cells.pop()
-    if tail.strip() or len(cells) % len(columns):
+    cells: list[str] = []
+    begin, fields = 0, 0
+    while (end := text.find(separator, begin)) >= 0:
+        cells.append(text[begin:end])
+        begin = end + len(separator)
+        if len(cells) == len(columns):
+            row = dict(zip(columns, cells, strict=True))
+            row[columns[0]] = row[columns[0]].removeprefix("\n")
+            fields += len(cells)
+            cells = []
+            yield row
+    if cells or text[begin:].strip():
         raise SlurmError(
-            f"Slurm's answer ends within a record ({len(cells)} fields, {len(columns)} a record)", hint="ask again"
+            f"Slurm's answer ends within a record ({fields + len(cells)} fields, {len(columns)} a record)",
+            hint="ask again",
         )
-    for start in range(0, len(cells), len(columns)):
-        row = dict(zip(columns, cells[start : start + len(columns)], strict=True))
-        row[columns[0]] = row[columns[0]].removeprefix("\n")
-        yield row
 
 
 def job_of(row: Mapping[str, str]) -> JobRecord:
@@ -165,7 +172,7 @@ def job_of(row: Mapping[str, str]) -> JobRecord:
     state = COMPACT_STATES.get(state, state)
     code, signal = (None, None) if state in _UNENDED else exit_status(row.get("exit_code", ""))
     node_count = count(row.get("NumNodes", "")) or len(said["nodes"])
-    gpus, per_node, gpu_type = _gpus(row, node_count)
+    gpus, per_node, gpu_type = gpus_asked_for(row, node_count)
     in_array = said["array_task"] is not None
     het = count(row.get("HetJobID", "")) or None
     return JobRecord(
@@ -196,8 +203,8 @@ def _label(row: Mapping[str, str], number: int) -> str:
     return f"{het}+{count(row.get('HetJobOffset', '')) or 0}" if het else str(number)
 
 
-def _gpus(row: Mapping[str, str], node_count: int) -> tuple[int, int | None, str | None]:
-    """Return GPUs in all, GPUs on each node where that is fixed, and their type."""
+def gpus_asked_for(row: Mapping[str, str], node_count: int) -> tuple[int, int | None, str | None]:
+    """Return GPUs in all (allocated, else asked for), GPUs on each node where that is fixed, and their type."""
     total, gpu_type = gpus_of(row.get("tres-alloc", ""))
     per_node, node_type = gpus_of(row.get("tres-per-node", ""))
     per_job, job_type = gpus_of(row.get("tres-per-job", ""))
@@ -226,7 +233,11 @@ def details_of(job: JobRecord, record: str) -> JobRecord:
     one such place in the record and the directory has the name that ``squeue`` gave. GPU indices are believed when
     they are on nodes of the job, each node once, and as many as the job holds.
     """
-    return dataclasses.replace(with_indices(job, _told_indices(record)), admin_comment=_admin_comment(job, record))
+    return dataclasses.replace(
+        with_indices(job, _told_indices(record)),
+        admin_comment=_admin_comment(job, record),
+        excluded_nodes=job.excluded_nodes or _excluded(job, record),
+    )
 
 
 def with_indices(job: JobRecord, told: Mapping[str, tuple[int, ...]]) -> JobRecord:
@@ -239,6 +250,14 @@ def with_indices(job: JobRecord, told: Mapping[str, tuple[int, ...]]) -> JobReco
         gpu_indices=indices,
         gpus_per_node=even.pop() if len(even) == 1 and len(indices) == len(job.nodes) else job.gpus_per_node,
     )
+
+
+def _excluded(job: JobRecord, record: str) -> tuple[str, ...]:
+    """Return the nodes that a job does not want, which ``squeue`` tells from 24.11 on; none where it may be forged."""
+    told = _ASKED_NODES.findall(record)
+    if len(told) != 1 or set(_nodes(told[0][0])) != set(job.required_nodes):
+        return ()
+    return _nodes(told[0][1])
 
 
 def _admin_comment(job: JobRecord, record: str) -> str | None:

@@ -16,7 +16,22 @@ ACTIVE_STATES = frozenset(
 """Job states in which the job holds its nodes."""
 
 UNUSABLE_STATES = frozenset(
-    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "MAINT", "POWERED_DOWN", "UNKNOWN"}
+    {
+        "DOWN",
+        "DRAIN",
+        "DRAINED",
+        "DRAINING",
+        "FAIL",
+        "FAILING",
+        "INVALID_REG",
+        "MAINT",
+        "MAINTENANCE",
+        "NOT_RESPONDING",
+        "POWERED_DOWN",
+        "POWERING_DOWN",
+        "REBOOT_ISSUED",
+        "UNKNOWN",
+    }
 )
 """Node state words with which a node takes no new job."""
 
@@ -138,3 +153,12 @@ class NodeRecord:
     def is_usable(self) -> bool:
         """True when the node can take a job now or when its present jobs end."""
         return self.state not in UNUSABLE_STATES and not UNUSABLE_STATES.intersection(self.state_flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """One partition: whether it takes the jobs that name none, and the nodes of a job that asks for no number."""
+
+    name: str
+    is_default: bool = False
+    min_nodes: int = 1

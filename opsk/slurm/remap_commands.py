@@ -47,7 +47,7 @@ _EVERY_NODE = "ALL"
 _JOB = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,6})?")
 _REASON = re.compile(r"[^\w .,:/+-]")
 _LONGEST_REASON = 120
-_STALE = (
+STALE = (
     "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_JOB_NODELIST", "SLURM_NODELIST",
     "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
 )  # fmt: skip
@@ -220,7 +220,7 @@ def relaunch(nodes: Sequence[str], *, tasks: int, rank_file: str | None) -> Comm
 
     ``rank_file`` is the file with one host per rank; without it Slurm's own order is right.
     """
-    unset = tuple(word for name in _STALE for word in ("-u", name))
+    unset = tuple(word for name in STALE for word in ("-u", name))
     argv = ["env", *unset]
     argv += [f"SLURM_HOSTFILE={rank_file}"] if rank_file else []
     argv += ["srun", "--no-kill", f"--ntasks={tasks}"]

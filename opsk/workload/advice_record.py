@@ -1,12 +1,12 @@
 """Which few words of advice stay in a job's Slurm record, and how are they read back later?
 
-The submit hook leaves one line in ``admin_comment`` (or ``comment``), so that whoever looks at the job later, on any
-machine and without a store, still knows what was predicted::
+The submit hook leaves one line in ``admin_comment``, so that whoever looks at the job later, on any machine and without
+a store, still knows what was predicted::
 
     opsk:v1 verdict=fits fit=0.99 mem_bytes=73800000000 capacity_bytes=84900000000 step_s=12.3 tflops=412 tp=4 pp=2
 
-Other words may stand before and after it. Whoever may write the comment may also forge it: what is read back is only
-ever shown.
+Other words may stand before and after it. It is read back from ``admin_comment`` alone, which only operators write: a
+job's ``comment`` is its user's, who may write any record there.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class AdviceRecord:
 
     @classmethod
     def parse(cls, text: str) -> AdviceRecord | None:
-        """Find a record in a job's comment; ``None`` when there is none, or its verdict cannot be read.
+        """Find a record in an ``admin_comment``; ``None`` when there is none, or its verdict cannot be read.
 
         Keys that are not known are skipped, a value that cannot be is "was not predicted"; of a key that stands
         there twice the first counts.
@@ -137,6 +137,7 @@ class AdviceRecord:
 
 
 KEYS = tuple(field.name for field in fields(AdviceRecord))
+_VERDICTS = tuple(Verdict)
 
 
 def _rounded(value: float) -> float:
@@ -165,7 +166,7 @@ def _read(name: str, word: str) -> object:
 def _valid(name: str, value: object) -> bool:
     """Tell whether ``value`` can stand under ``name``."""
     if name == "verdict":
-        return value in tuple(Verdict)
+        return value in _VERDICTS
     if value is None:
         return True
     if name == "hash":

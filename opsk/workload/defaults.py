@@ -7,10 +7,11 @@ Megatron-DeepSpeed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.workload.model import MODEL_FIELDS
+from opsk.workload.plan import PLAN_FIELDS, Precision, Recompute, Sharding
 from opsk.workload.workload import Workload
 
 MEGATRON_LM, MEGATRON_DEEPSPEED, MEGATRON_BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
@@ -18,6 +19,8 @@ VOCAB_DIVISOR = 128
 """``--make-vocab-size-divisible-by``: rows of the embedding are padded to a multiple of this times tp."""
 GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB = 50257, 32000, 128256
 
+_MODEL_NAMES = tuple((name, f"model.{name}") for name in MODEL_FIELDS if name != "name")
+_PLAN_NAMES = tuple((name, f"plan.{name}") for name in PLAN_FIELDS)
 _FULLY_SHARDED = frozenset({"pytorch-fsdp", "fms-fsdp", "torchtitan", "llama-cookbook", "torchtune", "litgpt", "olmo"})
 _TOKENIZERS = {"gpt2bpetokenizer": GPT2_VOCAB, "llama2tokenizer": LLAMA2_VOCAB, "gpt2": GPT2_VOCAB}
 _HARMLESS_UNKNOWNS = frozenset(
@@ -43,11 +46,11 @@ class Filling:
         self.workload = workload
         self.options = dict(workload.options)
         self.values: dict[str, Any] = {}
-        for prefix, owner in (("model", workload.model), ("plan", workload.plan)):
-            for item in fields(owner):
-                value = getattr(owner, item.name)
-                if value is not None and item.name != "name":
-                    self.values[f"{prefix}.{item.name}"] = value
+        for owner, names in ((workload.model, _MODEL_NAMES), (workload.plan, _PLAN_NAMES)):
+            for name, dotted in names:
+                value = getattr(owner, name)
+                if value is not None:
+                    self.values[dotted] = value
         self.unknown = {entry.field for entry in workload.unknown} - _HARMLESS_UNKNOWNS
         self.assumed: list[Assumption] = []
         self.missing: list[str] = []
@@ -93,7 +96,8 @@ class Filling:
 
     def under(self, prefix: str) -> dict[str, Any]:
         """Return the values under a prefix, by their own names."""
-        return {name.removeprefix(prefix): value for name, value in self.values.items() if name.startswith(prefix)}
+        start = len(prefix)
+        return {name[start:]: value for name, value in self.values.items() if name.startswith(prefix)}
 
 
 def fill_plan(filling: Filling) -> None:
@@ -124,14 +128,14 @@ def _off(what: str) -> Callable[[], tuple[int, str]]:
 
 def _gpus_and_dp(filling: Filling) -> None:
     """Compute the GPU count and the data-parallel size from what is stated."""
-    plan = filling.under("plan.")
+    plan = filling.values
     if filling.has("plan.nodes", "plan.gpus_per_node"):
-        filling.compute("plan.gpus", plan["nodes"] * plan["gpus_per_node"])
+        filling.compute("plan.gpus", plan["plan.nodes"] * plan["plan.gpus_per_node"])
     if not filling.has("plan.tp", "plan.pp", "plan.cp"):
         return
-    ranks = plan["tp"] * plan["pp"] * plan["cp"]
-    if "dp" in plan:
-        filling.compute("plan.gpus", ranks * plan["dp"])
+    ranks = plan["plan.tp"] * plan["plan.pp"] * plan["plan.cp"]
+    if "plan.dp" in plan:
+        filling.compute("plan.gpus", ranks * plan["plan.dp"])
     gpus = filling.get("plan.gpus")
     if gpus and ranks > 0 and gpus % ranks == 0:
         filling.compute("plan.dp", gpus // ranks)

@@ -15,7 +15,8 @@ from opsk.workload.plan import Offload, Optimizer, Precision, Recompute, Shardin
 LLAMA_FACTORY, AXOLOTL = "llama-factory", "axolotl"
 _TRL = frozenset({"trl", "trl + accelerate"})
 _TRAINERS = frozenset({"hf-trainer", "hf-trainer+deepspeed", LLAMA_FACTORY, AXOLOTL}) | _TRL
-_ON_DEEPSPEED = frozenset({"hf-trainer+deepspeed", "deepspeed", "openrlhf"})
+ON_DEEPSPEED = frozenset({"hf-trainer+deepspeed", "deepspeed", "openrlhf"})
+"""Frameworks that run on DeepSpeed's engine whatever their options say."""
 _BATCH, _AXOLOTL_BATCH = 8, 1
 _LENGTHS = MappingProxyType({**dict.fromkeys(_TRL, 1024), LLAMA_FACTORY: 2048, AXOLOTL: 512})
 _OPTIMIZERS = MappingProxyType(
@@ -39,7 +40,7 @@ _OPTIMIZERS = MappingProxyType(
 def fill_trainer(filling: Filling) -> None:
     """Fill in what a program of the Trainer's family takes by itself."""
     framework = filling.workload.framework or ""
-    is_deepspeed = filling.options.get("deepspeed") == "true" or framework in _ON_DEEPSPEED
+    is_deepspeed = filling.options.get("deepspeed") == "true" or framework in ON_DEEPSPEED
     if framework in _TRAINERS:
         batch = _AXOLOTL_BATCH if framework == AXOLOTL else _BATCH
         filling.assume("plan.micro_batch", lambda: (batch, f"{framework} takes {batch} a GPU unless told otherwise"))

@@ -22,6 +22,7 @@ from enum import StrEnum
 import numpy as np
 
 from opsk.costmodel.collectives.algorithms import Algorithm
+from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.errors import InputError
@@ -93,9 +94,9 @@ def group_of(
     across = np.ceil(reach / domain)
     # remainders by hand: np.mod takes several times as long; 1 in place of 0 divides any domain
     beyond = reach - domain * np.floor(reach / domain)
-    beyond = np.where(beyond > 0, beyond, 1.0)
+    beyond = where(beyond > 0, beyond, 1.0)
     is_astride = (domain > beyond * np.floor(domain / beyond)) & (domain <= machine.node_gpus)
-    across = np.minimum(across + (is_astride & (reach < ranks) & (ranks > domain)), size)
+    across = minimum(across + floats(is_astride & (reach < ranks) & (ranks > domain)), size)
     return Group(inside=size / across, across=across)
 
 
@@ -106,9 +107,9 @@ def hops_inside(ranks: FloatColumn) -> FloatColumn:
     switches reduce and multicast (NVLS), and NCCL has trees and PAT; there the steps grow with the logarithm.
     """
     hops: FloatColumn = ranks - 1.0
-    if not (ranks > CHAINED_GPUS).any():
+    if not any_of(ranks > CHAINED_GPUS):
         return hops
-    found: FloatColumn = np.minimum(hops, LEVEL_HOPS * np.log2(ranks))
+    found: FloatColumn = minimum(hops, LEVEL_HOPS * np.log2(ranks))
     return found
 
 
@@ -121,10 +122,10 @@ def ring_pace(machine: Machine, group: Group) -> Pace:
     """
     n, y = group.size, group.across
     steps_across, steps_inside = y - 1, n - y
-    leaves = np.minimum(steps_across, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
+    leaves = minimum(steps_across, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
     return Pace(
         latency_s=y * hops_inside(group.inside) * machine.hb_hop_s + steps_across * machine.nic_hop_s,
-        s_per_byte=np.maximum(leaves, steps_inside / machine.hb_bytes_per_s) / n,
+        s_per_byte=maximum(leaves, steps_inside / machine.hb_bytes_per_s) / n,
     )
 
 
@@ -136,11 +137,11 @@ def tree_pace(machine: Machine, group: Group) -> Pace:
     log2(y) a_nic), as NCCL's tuner has it.
     """
     x, y = group.inside, group.across
-    chain = np.minimum(x - 1, 2.0) / machine.hb_bytes_per_s
-    trees = np.minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)
+    chain = minimum(x - 1, 2.0) / machine.hb_bytes_per_s
+    trees = minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)
     return Pace(
         latency_s=2.0 * (hops_inside(x) * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
-        s_per_byte=np.maximum(chain, trees) / TREE_FRACTION,
+        s_per_byte=maximum(chain, trees) / TREE_FRACTION,
     )
 
 
@@ -150,22 +151,22 @@ def sharp_pace(machine: Machine, group: Group) -> Pace:
     Inside a domain reduce-scatter and all-gather; each rank then sends 1/x of the array up and gets it back: K bytes
     and one step for the fabric, however many domains there are.
     """
-    x, leaves = group.inside, np.minimum(group.across - 1, 1.0)
+    x, leaves = group.inside, minimum(group.across - 1, 1.0)
     inside = 2.0 * (x - 1) / (x * machine.hb_bytes_per_s)
     return Pace(
         latency_s=2.0 * hops_inside(x) * machine.hb_hop_s + leaves * machine.nic_hop_s,
-        s_per_byte=np.maximum(inside, leaves / (x * machine.nic_bytes_per_s)),
+        s_per_byte=maximum(inside, leaves / (x * machine.nic_bytes_per_s)),
     )
 
 
 def nvls_pace(machine: Machine, group: Group) -> Pace:
     """Return the pace of an all-reduce in the NVSwitches of each domain and two trees between them (NVLSTree)."""
     x, y = group.inside, group.across
-    some = np.minimum(x - 1, 1.0)
+    some = minimum(x - 1, 1.0)
     inside = some * (x + 1) / (x * NVLS_FRACTION * machine.hb_bytes_per_s)
     return Pace(
         latency_s=2.0 * (some * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
-        s_per_byte=np.maximum(inside, np.minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)),
+        s_per_byte=maximum(inside, minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)),
     )
 
 
@@ -201,12 +202,12 @@ def all_reduce_s(
     if algorithm not in (Algorithm.AUTO, Algorithm.RING):
         raise InputError(f"{algorithm} is not among NCCL's all-reduces", hint="ask algorithms.collective_s")
     ring_s = 2.0 * all_gather_s(machine, group, size_bytes, calls)
-    if algorithm is Algorithm.RING or not (group.across > 1).any():
+    if algorithm is Algorithm.RING or not any_of(group.across > 1):
         return ring_s
-    best_s = np.minimum(ring_s, tree_pace(machine, group).time_s(size_bytes, calls))
+    best_s = minimum(ring_s, tree_pace(machine, group).time_s(size_bytes, calls))
     if in_network is not False:
         sharp_s = sharp_pace(machine, group).time_s(size_bytes, calls)
-        best_s = np.where(in_network, np.minimum(best_s, sharp_s), best_s)
+        best_s = where(in_network, minimum(best_s, sharp_s), best_s)
     return best_s
 
 
@@ -235,7 +236,7 @@ def all_to_all_s(
     messages = group.across - 1 if forwards else n - x
     return Pace(
         latency_s=(x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s,
-        s_per_byte=across + inside if forwarding is Forwarding.RAIL_ONLY else np.maximum(across, inside),
+        s_per_byte=across + inside if forwarding is Forwarding.RAIL_ONLY else maximum(across, inside),
     ).time_s(size_bytes, calls)
 
 
@@ -254,7 +255,7 @@ def point_to_point_s(
     then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
     """
     is_inside = (stride < machine.hb_gpus) & (stride * ranks <= machine.hb_gpus)
-    one_nic = machine.node_gpus / np.maximum(machine.nics, 1.0)
-    nic_bytes_per_s = machine.nic_bytes_per_s * np.maximum(np.minimum(one_nic, machine.hb_gpus / stride), 1.0)
-    rate = np.where(is_inside, machine.hb_bytes_per_s, nic_bytes_per_s)
-    return calls * (size_bytes / rate + np.where(is_inside, machine.hb_hop_s, machine.nic_hop_s))
+    one_nic = machine.node_gpus / maximum(machine.nics, 1.0)
+    nic_bytes_per_s = machine.nic_bytes_per_s * maximum(minimum(one_nic, machine.hb_gpus / stride), 1.0)
+    rate = where(is_inside, machine.hb_bytes_per_s, nic_bytes_per_s)
+    return calls * (size_bytes / rate + where(is_inside, machine.hb_hop_s, machine.nic_hop_s))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.elementwise import any_of, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
@@ -82,16 +83,16 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output.
     """
     size, hidden = shares.activation_bytes, model.hidden
-    low = np.where(is_pytorch(plans), 0.0, _LINEAR[plans.precision])
-    linear = np.where(low > 0, low, size)
-    eager = has_plain_modules(plans) & ~plans.compiled
+    low = where(is_pytorch(plans), 0.0, _LINEAR[plans.precision])
+    linear = where(low > 0, low, size)
+    eager = has_plain_modules(plans) & unless(plans.compiled)
     core = _attention_core(model, shares)
-    norms = model.norms_per_layer * (size + eager * (1.0 - model.norm_bias) * EAGER_NORM_BYTES)
+    norms = model.norms_per_layer * (size + when(eager, (1.0 - model.norm_bias) * EAGER_NORM_BYTES))
     stream = shares.plain_tokens * hidden
     output = model.heads * model.v_head_dim / shares.tp
     keys = shares.query_width + shares.kv_width
     inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size + output * low
-    inner = (1.0 + model.gated_mlp) * size + linear + eager * model.gated_mlp * size
+    inner = (1.0 + model.gated_mlp) * size + linear + when(eager, model.gated_mlp * size)
     common = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout) + shares.tokens * inside + core
     if model.has_latent:
         latents = (model.q_lora_rank + model.kv_lora_rank) * (size + linear) + model.qk_rope_dim * size
@@ -103,7 +104,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     gradients = 2.0 * stream + (1.0 - model.is_moe) * inputs * shares.tokens * shares.ffn_width
     sparse = plain
     if model.has_experts:
-        combined = np.where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
+        combined = where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
         routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
         shared = shares.tokens * shares.shared_width * inner
         sparse = common + model.is_moe * (routed + shared + shares.plain_tokens * model.experts * ROUTER_BYTES)
@@ -117,7 +118,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
 def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what the attention core keeps beyond its inputs and its output [bytes]."""
     statistic = shares.tokens * (model.heads / shares.tp) * SOFTMAX_STATISTIC_BYTES
-    return np.where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
+    return where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
 
 
 def _selected_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -162,33 +163,34 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
         sparse = kept_layer_bytes(model, plans, shares, layer, layer.sparse)
         each = stages.plain_layers * plain + stages.moe_layers * sparse
         whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
-        largest = np.where(stages.moe_layers > 0, np.maximum(layer.sparse, layer.plain), layer.plain)
-        smallest = np.where(stages.moe_layers > 0, sparse, plain)
-        most = np.where(stages.moe_layers > 0, np.maximum(sparse, plain), plain)
+        largest = where(stages.moe_layers > 0, maximum(layer.sparse, layer.plain), layer.plain)
+        smallest = where(stages.moe_layers > 0, sparse, plain)
+        most = where(stages.moe_layers > 0, maximum(sparse, plain), plain)
     else:
         each, whole, largest, smallest = layers * plain, layers * layer.plain, layer.plain, plain
         most = plain
-    if shares.recompute_layers.any():
+    if any_of(shares.recompute_layers):
         asked = shares.recompute_layers * (model.layers / (model.layers + model.encoder_layers))
-        some = np.clip(asked, 0.0, layers) / layers
+        share = np.clip(asked, 0.0, layers) / layers
         partly = shares.full_recompute & (shares.recompute_layers > 0)
-        each = np.where(partly, some * each + (1.0 - some) * whole, each)
+        each = where(partly, share * each + (1.0 - share) * whole, each)
     stream = shares.plain_tokens * model.hidden
     ends = stages.is_first * stages.in_flight * MASK_BYTES * model.dropout
     ends = (
         ends
-        + (2.0 * stages.is_last + is_deepspeed(plans) * (shares.pp > 1) * stages.in_flight) * shares.activation_bytes
+        + (2.0 * stages.is_last + when(is_deepspeed(plans) & (shares.pp > 1), stages.in_flight))
+        * shares.activation_bytes
     )
     kept = stages.in_flight * each
-    if stages.deferred.any():
+    if any_of(shares.schedule):
         kept = kept + stages.deferred * (whole - each)
-    if (plans.offload == _OFFLOADED).any():
-        kept = np.where(plans.offload == _OFFLOADED, np.minimum(kept, OFFLOADED_LAYERS * most), kept)
+    if any_of(plans.offload == _OFFLOADED):
+        kept = where(plans.offload == _OFFLOADED, minimum(kept, OFFLOADED_LAYERS * most), kept)
     if model.has_mtp:
         kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
     return Activations(
         kept=kept + stream * ends,
-        again=np.maximum(largest - smallest, 0.0),
+        again=maximum(largest - smallest, 0.0),
         working=layer.working,
         layer=largest,
     )
@@ -199,7 +201,7 @@ def kept_layer_bytes(
 ) -> FloatColumn:
     """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
     selective = stored - layer.attention_core
-    if (is_pytorch(plans)).any():
-        selected = np.minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
-        selective = np.where(is_pytorch(plans), selected, selective)
-    return np.where(shares.full_recompute, layer.checkpoint, np.where(shares.selective_recompute, selective, stored))
+    if any_of(is_pytorch(plans)):
+        selected = minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
+        selective = where(is_pytorch(plans), selected, selective)
+    return where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))

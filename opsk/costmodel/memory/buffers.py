@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.elementwise import any_of, floats, minimum, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
@@ -46,11 +45,11 @@ def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: 
     gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction keeps its softmax
     until the backward.
     """
-    beside = np.where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
-    each = shares.activation_bytes + np.where(plans.loss == _CHUNKED, CHUNKED_LOSS_BYTES, beside)
+    beside = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
+    each = shares.activation_bytes + where(plans.loss == _CHUNKED, CHUNKED_LOSS_BYTES, beside)
     if model.has_mtp:
         each = each + model.mtp_layers * FUSED_LOSS_BYTES
-    each = np.where(plans.loss == _FUSED, 0.0, each)
+    each = where(plans.loss == _FUSED, 0.0, each)
     return stages.is_last * (shares.tokens * shares.vocab * each)
 
 
@@ -86,13 +85,13 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     gathered = size * (GATHERED_LAYERS * layer + parameters.ends)
     reduced = (size + REDUCED_BYTES) * layer
     at_end = (size + REDUCED_BYTES) * parameters.ends
-    scattered = np.where(shares.shards_gradients, 1.0, 0.0)
+    scattered = where(shares.shards_gradients, 1.0, 0.0)
     buffers = Buffers(
-        gathered=np.where(shares.shards_weights, gathered, 0.0),
+        gathered=where(shares.shards_weights, gathered, 0.0),
         reduced=scattered * reduced,
         at_end=scattered * at_end,
     )
-    if not (is_deepspeed(plans)).any():
+    if not any_of(is_deepspeed(plans)):
         return buffers
     return _deepspeed(model, plans, shares, parameters, buffers)
 
@@ -103,16 +102,16 @@ def _deepspeed(
     """Return the same, where the plan's engine is DeepSpeed with its own buffers."""
     theirs, is_zero3 = is_deepspeed(plans), plans.sharding == _ZERO3
     whole = parameters.dense + parameters.experts
-    bucket = np.minimum(BUCKET_ELEMENTS, whole) * (shares.replicas > 1)
-    live = is_zero3 * np.minimum(LIVE_ELEMENTS, whole) * shares.activation_bytes
+    bucket = when(shares.replicas > 1, minimum(BUCKET_ELEMENTS, whole))
+    live = when(is_zero3, minimum(LIVE_ELEMENTS, whole) * shares.activation_bytes)
     in_fp32 = plans.states == _MIXED
-    element = np.where(in_fp32, 4.0, shares.activation_bytes)
-    largest = shares.vocab * model.hidden * np.where(in_fp32, 4.0, 0.0)
-    own = live + bucket * element * (1.0 + is_zero3) + largest
+    element = where(in_fp32, 4.0, shares.activation_bytes)
+    largest = shares.vocab * model.hidden * where(in_fp32, 4.0, 0.0)
+    own = live + bucket * element * (1.0 + floats(is_zero3)) + largest
     return Buffers(
-        gathered=np.where(theirs, own, others.gathered),
-        reduced=np.where(theirs, 0.0, others.reduced),
-        at_end=np.where(theirs, 0.0, others.at_end),
+        gathered=where(theirs, own, others.gathered),
+        reduced=where(theirs, 0.0, others.reduced),
+        at_end=where(theirs, 0.0, others.at_end),
     )
 
 
@@ -124,8 +123,9 @@ def communicators(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Floa
     for data parallelism, stages and slices beside Megatron's (runtime/pipe/topology.py, PipelineParallelGrid).
     """
     several = [shares.tp, shares.pp, shares.cp, shares.dp, shares.ep, shares.tp * shares.pp, shares.gpus]
-    used: FloatColumn = np.sum(np.stack(several) > 1, axis=0)
-    return used + (shares.pp > 1) * (2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * is_deepspeed(plans))
+    used = sum(floats(ranks > 1) for ranks in several)
+    between = 2.0 + model.tied_embeddings + DEEPSPEED_COMMUNICATORS * floats(is_deepspeed(plans))
+    return used + when(shares.pp > 1, between)
 
 
 def nccl_bytes(

@@ -8,17 +8,16 @@ allocator holds (``max_memory_reserved``) and what the device reports (nvidia-sm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.elementwise import filled, maximum, where
 from opsk.costmodel.memory.activations import Activations, activations_of
 from opsk.costmodel.memory.buffers import Buffers, buffers_of, logits_bytes, nccl_bytes
 from opsk.costmodel.memory.chance import fit_probability, range_of
 from opsk.costmodel.memory.states import States, state_bytes
 from opsk.costmodel.parameters import ParameterCount
-from opsk.costmodel.pipeline import Stages
+from opsk.costmodel.pipeline import Extreme, Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import MOMENTS, FloatColumn, IntColumn, MemoryTable, PlanTable, StageMemory
@@ -47,25 +46,25 @@ def peak_memory(
     logits = logits_bytes(model, plans, shares, stages)
     at_rest = states.weights + states.optimizer + states.buckets + efficiency.memory.workspace_bytes
     moments = _moments(at_rest, states, activations, buffers, logits)
-    running = np.maximum(np.maximum(moments[0], moments[1]), moments[2])
-    allocated = np.maximum(running, moments[3])
-    lived = np.maximum(running - at_rest - states.gradients_at_start, 0.0)
-    cached = np.maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
+    running = maximum(maximum(moments[0], moments[1]), moments[2])
+    allocated = maximum(running, moments[3])
+    lived = maximum(running - at_rest - states.gradients_at_start, 0.0)
+    cached = maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
     fragments = efficiency.memory.fragmentation_fraction * lived
     reserved = cached + fragments
     nccl = nccl_bytes(model, plans, shares, channels, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)
-    at = _Peak(stage=np.argmax(device, axis=0), rows=np.arange(device.shape[1]))
-    at_moment = np.argmax(np.stack([at.chosen(column) for column in moments]), axis=0)
+    at = Extreme.of(device)
+    at_moment = np.argmax(np.array([at.chosen(column) for column in moments]), axis=0)
+    expected = at.chosen(device)
     components = _components(at, at_moment, states, activations, buffers, logits)
     components |= {
-        "workspace": np.full(at.rows.shape, efficiency.memory.workspace_bytes),
+        "workspace": filled(expected, efficiency.memory.workspace_bytes),
         "slack": at.chosen(cached) - at.chosen(allocated),
         "fragmentation": at.chosen(fragments),
         "communication": nccl,
-        "context": np.full(at.rows.shape, efficiency.memory.context_bytes),
+        "context": filled(expected, efficiency.memory.context_bytes),
     }
-    expected = at.chosen(device)
     needed = expected - components["slack"] - components["fragmentation"]
     return MemoryTable(
         capacity_bytes=capacity_bytes,
@@ -80,18 +79,6 @@ def peak_memory(
         needed_bytes=range_of(needed, efficiency.spread),
         fit_probability=fit_probability(needed, capacity_bytes, efficiency.spread),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peak:
-    """Where the candidate stages of every plan have their peak: the ``stage`` of each of the ``rows``."""
-
-    stage: IntColumn
-    rows: IntColumn
-
-    def chosen(self, column: FloatColumn) -> FloatColumn:
-        """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
-        return column[self.stage, self.rows] if column.ndim > 1 else column
 
 
 def _moments(
@@ -109,7 +96,7 @@ def _moments(
 
 
 def _components(
-    at: _Peak,
+    at: Extreme,
     moment: IntColumn,
     states: States,
     activations: Activations,
@@ -120,15 +107,15 @@ def _components(
     is_loss, is_backward, is_step = moment == _LOSS, moment == _BACKWARD, moment == _STEP
     before = is_loss | is_backward
     kept, working = at.chosen(activations.kept), at.chosen(activations.working)
-    while_backward = np.where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
-    waiting = np.where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
-    gathered = at.chosen(buffers.gathered) + np.where(before, at.chosen(states.copies), 0.0)
-    passing = np.where(is_step, at.chosen(states.step), gathered + np.where(is_loss, 0.0, waiting))
+    while_backward = where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
+    waiting = where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
+    gathered = at.chosen(buffers.gathered) + where(before, at.chosen(states.copies), 0.0)
+    passing = where(is_step, at.chosen(states.step), gathered + where(is_loss, 0.0, waiting))
     return {
         "weights": at.chosen(states.weights),
-        "gradients": np.where(before, at.chosen(states.gradients_at_start), at.chosen(states.gradients)),
+        "gradients": where(before, at.chosen(states.gradients_at_start), at.chosen(states.gradients)),
         "optimizer": at.chosen(states.optimizer),
-        "activations": np.where(is_step, 0.0, np.where(is_loss, kept, while_backward)),
-        "logits": np.where(is_loss, at.chosen(logits), 0.0),
+        "activations": where(is_step, 0.0, where(is_loss, kept, while_backward)),
+        "logits": where(is_loss, at.chosen(logits), 0.0),
         "buffers": passing + at.chosen(states.buckets),
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opsk.costmodel.elementwise import any_of, floats, minimum, unless, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
@@ -57,10 +58,17 @@ SUB_GROUP_ELEMENTS = 1e9
 NF4_BYTES = 4.127 / 8
 """A 4-bit weight of QLoRA with doubly quantised constants (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
+_ALL_FP32 = Recipe(weights=4.0, gradients=4.0, master=0.0, moment=4.0)
+_RECIPES = [
+    [_ALL_FP32 if precision is Precision.FP32 else RECIPES[name] for precision in PRECISIONS] for name in STATES
+]
 _BYTES = np.array(
-    [(recipe.weights, recipe.gradients, recipe.master, recipe.moment) for recipe in (RECIPES[name] for name in STATES)]
-).T
-_FP32_BYTES = np.array([[4.0], [4.0], [0.0], [4.0]])
+    [
+        [[getattr(recipe, part) for recipe in row] for row in _RECIPES]
+        for part in ("weights", "gradients", "master", "moment")
+    ]
+)
+"""Bytes of weights, gradients, master copy and a moment, by formats of the states and of the products."""
 _COUNT = np.array([MOMENT_COUNTS.get(name, 2.0) for name in OPTIMIZERS])
 _QUANTIZED = np.array([name in _8BIT for name in OPTIMIZERS])
 _KEEPS_OPTIMIZER = np.array([place in (Offload.NONE, Offload.ACTIVATIONS) for place in OFFLOADS], dtype=np.float64)
@@ -109,42 +117,42 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     Paged optimizer states live in host memory where the GPU is full and are not counted, like those offloaded. Under
     LoRA only the adapters have gradients and optimizer states, and the base has ``base_bits``.
     """
-    weight, gradient, master, moment = np.where(plans.precision == _FP32, _FP32_BYTES, _BYTES[:, plans.states])
+    weight, gradient, master, moment = _BYTES[:, plans.states, plans.precision]
     whole = parameters.dense + parameters.experts
     split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
     base = weight * whole + _EXTRA[plans.precision] * linear
-    if shares.lora_rank.any():
+    if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0
-        quantized = np.where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+        quantized = where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
         adapters = parameters.adapters + parameters.expert_adapters
-        base = np.where(is_lora, quantized * linear + 2.0 * parameters.ends + weight * adapters, base)
-        trained = np.where(is_lora, adapters / whole, trained)
+        base = where(is_lora, quantized * linear + 2.0 * parameters.ends + weight * adapters, base)
+        trained = where(is_lora, adapters / whole, trained)
         adapters_split = parameters.adapters / shares.shard_group
         adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group
-        trained_split = np.where(is_lora, adapters_split / split, trained_split)
+        trained_split = where(is_lora, adapters_split / split, trained_split)
     trained, trained_split = trained * whole, trained_split * split
     share = split / whole
     moments = _moment_bytes(plans, moment, parameters.ends / whole)
-    held = np.where(shares.shards_optimizer, trained_split, trained)
+    held = where(shares.shards_optimizer, trained_split, trained)
     gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
     on_device = _KEEPS_OPTIMIZER[plans.offload]
     return States(
-        weights=base * np.where(shares.shards_weights, share, 1.0) * _KEEPS_WEIGHTS[plans.offload],
+        weights=base * where(shares.shards_weights, share, 1.0) * _KEEPS_WEIGHTS[plans.offload],
         gradients=gradients,
         gradients_at_start=at_start,
         optimizer=(master + moments) * held * on_device * _RESIDENT[plans.optimizer],
         copies=_copies(plans, shares, linear),
-        buckets=np.where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
+        buckets=where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
         step=_step_bytes(plans, shares, held, on_device),
     )
 
 
 def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
     """Return the bytes of all moments of a parameter; Muon leaves embedding and head (share ``ends``) to Adam."""
-    each = np.where(_QUANTIZED[plans.optimizer], QUANTIZED_MOMENT_BYTES, moment)
-    moments: FloatColumn = each * (_COUNT[plans.optimizer] + (plans.optimizer == _MUON) * ends)
+    each = where(_QUANTIZED[plans.optimizer], QUANTIZED_MOMENT_BYTES, moment)
+    moments: FloatColumn = each * (_COUNT[plans.optimizer] + where(plans.optimizer == _MUON, ends, 0.0))
     return moments
 
 
@@ -157,15 +165,15 @@ def _gradient_bytes(
     both: 2 + 4 bytes, neither sharded by ZeRO-1.
     """
     both = is_deepspeed(plans) & (plans.states == _MIXED)
-    gradients = (gradient + 2.0 * both) * np.where(shares.shards_gradients, trained_split, trained)
+    gradients = (gradient + 2.0 * floats(both)) * where(shares.shards_gradients, trained_split, trained)
     stays = is_preallocated(plans) | both | (shares.micro_batches > 1)
-    return gradients, np.where(stays, gradients, 0.0)
+    return gradients, where(stays, gradients, 0.0)
 
 
 def _copies(plans: PlanTable, shares: Shares, linear: FloatColumn) -> FloatColumn:
     """Return the 16-bit copies of fp32 weights under autocast (PyTorch caches them for the whole forward)."""
-    is_copied = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & ~shares.shards_weights
-    return np.where(is_copied, 2.0, 0.0) * linear
+    is_copied = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & unless(shares.shards_weights)
+    return where(is_copied, 2.0, 0.0) * linear
 
 
 def _step_bytes(plans: PlanTable, shares: Shares, held: FloatColumn, on_device: FloatColumn) -> FloatColumn:
@@ -173,6 +181,6 @@ def _step_bytes(plans: PlanTable, shares: Shares, held: FloatColumn, on_device: 
 
     DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
     """
-    converted = np.where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * is_deepspeed(plans), 0.0)
-    at_once = np.where(shares.shards_weights & is_deepspeed(plans), np.minimum(held, SUB_GROUP_ELEMENTS), held)
+    converted = where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
+    at_once = where(shares.shards_weights & is_deepspeed(plans), minimum(held, SUB_GROUP_ELEMENTS), held)
     return converted * at_once * on_device

@@ -1,0 +1,160 @@
+"""What does an Xid of the NVIDIA driver or an SXid of an NVSwitch mean, and what is to be done about it?
+
+The entries are in ``catalog/xids.toml``, each with its source. A code that is not there is answered honestly: unknown.
+Only the standard library is used, so that the exporter can ask without loading a validator.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from opsk.hardware.xid_catalog import catalog
+from opsk.hardware.xid_values import Nvlink5, RecoveryAction, Suspect, Sxid, Xid, XidClass
+
+__all__ = [
+    "Nvlink5",
+    "RecoveryAction",
+    "Suspect",
+    "Sxid",
+    "Xid",
+    "XidClass",
+    "guidance",
+    "nvlink5",
+    "nvlink5_xid",
+    "recovery_action",
+    "recovery_of",
+    "sxid",
+    "xid",
+    "xids",
+]
+
+_REASON_SHIFT = 20
+_REASON_MASK = 0x3F
+_RECOVERY = re.compile(r"\bto\s+(?:0x([0-9a-fA-F]{1,8})\s*)?\(?([A-Za-z0-9 ]{1,40}?)\)?\s*\.?\s*$")
+_BUCKET_CLASSES = {
+    "RESET_GPU": XidClass.RESET,
+    "RESTART_APP": XidClass.APP,
+    "XID_154_EVAL": XidClass.APP,
+    "IGNORE": XidClass.INFO,
+}
+
+
+def _class_of_bucket(bucket: str) -> XidClass:
+    """Return the class of an immediate action of the NVLink 5 table."""
+    return _BUCKET_CLASSES.get(bucket, XidClass.NVLINK)
+
+
+def xid(code: int) -> Xid:
+    """Return what is known of an Xid; an unknown code gives an entry of class ``unknown``, never an error.
+
+    Examples
+    --------
+    >>> xid(79).class_.value, xid(79).immediate
+    ('reboot', 'RESTART_BM')
+    >>> xid(9999).class_.value
+    'unknown'
+    """
+    found = catalog().xids.get(code)
+    if found is not None:
+        return found
+    return Xid(
+        code=code,
+        name="",
+        meaning="not in the catalogue",
+        class_=XidClass.UNKNOWN,
+        suspect=Suspect.NONE,
+        immediate="",
+        follow_up="",
+        action=catalog().classes[XidClass.UNKNOWN],
+        source="",
+    )
+
+
+def xids() -> tuple[Xid, ...]:
+    """Return all Xids of the catalogue by code, those that are unused from Ampere on included."""
+    return tuple(found for _, found in sorted(catalog().xids.items()))
+
+
+def guidance(bucket: str) -> str:
+    """Return NVIDIA's resolution bucket (``RESET_GPU``) in words; empty for one that is not known."""
+    return catalog().buckets.get(bucket, "")
+
+
+def nvlink5(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None = None) -> Nvlink5 | None:
+    """Return what NVIDIA's table says of an NVLink 5 error; ``None`` when it says nothing.
+
+    Parameters
+    ----------
+    code
+        144 to 150.
+    unit
+        As the message names it, before (``NETIR_LINK_EVT``) or from R575 (``NETIR_LINK_DOWN``).
+    words
+        The message's words in brackets: interrupt information, status, and details.
+    fatal
+        Whether the message says ``Fatal``; it raises those errors that can be either.
+    """
+    reason = (words[0] >> _REASON_SHIFT) & _REASON_MASK if words else 0
+    status = words[1] if len(words) > 1 else 0
+    for row in catalog().nvlink5:
+        if row.xid == code and unit.upper() in row.units and row.holds_for(reason, status):
+            immediate = row.when_fatal if fatal and row.when_fatal else row.immediate
+            severity = "fatal" if fatal and row.when_fatal else row.severity
+            return Nvlink5(
+                severity=severity,
+                origin=row.origin,
+                immediate=immediate,
+                follow_up=row.follow_up,
+                peer=row.follow_up == "INVESTIGATE_PEER_DEVICE",
+                class_=_class_of_bucket(immediate),
+            )
+    return None
+
+
+def nvlink5_xid(code: int, unit: str, words: tuple[int, ...], *, fatal: bool | None = None) -> Xid:
+    """Return the Xid with class and actions of its unit and words; the plain entry where the table has none of it."""
+    entry = xid(code)
+    found = nvlink5(code, unit, words, fatal=fatal)
+    if found is None:
+        return entry
+    said = [guidance(found.immediate), guidance(found.follow_up)]
+    return replace(
+        entry,
+        class_=found.class_,
+        immediate=found.immediate,
+        follow_up=found.follow_up,
+        action="; ".join(dict.fromkeys(part for part in said if part)),
+    )
+
+
+def recovery_action(value: int) -> RecoveryAction:
+    """Return the recovery action of a value of NVML or of the message of Xid 154.
+
+    Examples
+    --------
+    >>> recovery_action(2).name
+    'node_reboot'
+    """
+    return catalog().recovery.get(value, RecoveryAction(value=value, name="unknown", class_=XidClass.UNKNOWN))
+
+
+def recovery_of(text: str) -> RecoveryAction | None:
+    """Return the recovery action that the message of an Xid 154 changes to; ``None`` when it names none.
+
+    Examples
+    --------
+    >>> recovery_of("GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)").name
+    'drain_and_reset'
+    """
+    found = _RECOVERY.search(text[:500])
+    if found is None:
+        return None
+    if found[1]:
+        return recovery_action(int(found[1], 16))
+    return catalog().recovery_texts.get(found[2].strip().casefold())
+
+
+def sxid(code: int) -> Sxid:
+    """Return what is known of an SXid; an unknown code gives severity ``unknown``, never an error."""
+    return catalog().sxids.get(code, Sxid(code=code, name="not in the catalogue", severity="unknown", source=""))

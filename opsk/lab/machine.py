@@ -1,0 +1,227 @@
+"""What is a made-up node of the lab: which devices has it, what is wrong with them, and where are its files?
+
+Nodes of a lab are processes of one machine without GPUs, HCAs and meters. A node with an exporter gets a folder of its
+own: a sysfs tree, a state file of the NVML stand-in, a kernel log, a folder of jobs. ``machine.json`` in it says what
+these follow from; whoever changes it holds the folder's lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.errors import LabError
+
+LOST_BY_XID = 79
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hca:
+    """An HCA of a node: node GUID and LID as the subnet has them, and the leaf that its port is cabled to."""
+
+    device: str
+    guid: str = ""
+    leaf: str = ""
+    switch: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that is broken.
+
+    Parameters
+    ----------
+    kind
+        ``gpu``, ``nic``, ``leaf`` or ``domain``.
+    what
+        Index of the GPU, device of the HCA, name of the leaf, name of the node.
+    xid
+        What the driver says of a GPU; 0 for all else.
+    """
+
+    kind: str
+    what: str
+    xid: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The fault in words of ``opsk lab break``, without the node."""
+        return f"{self.kind} {self.what}" + (f" --xid {self.xid}" if self.xid else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XidTold:
+    """An XID that the driver told of: its number in the queue of events, the GPU's index, the code."""
+
+    number: int
+    gpu: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One node at one moment.
+
+    Parameters
+    ----------
+    node, number
+        Its name, and its place among the lab's nodes.
+    at_unix_s
+        When the counters were true [s since 1970].
+    energy_j, power_w
+        Of each GPU since the lab came up, and now.
+    link_bytes, link_bytes_per_s
+        NVLink of each GPU, in each direction.
+    port_bytes, port_bytes_per_s
+        Of each HCA's port, in each direction.
+    downs
+        How often each port went down.
+    processors_j, processors_w
+        Of both sockets together.
+    job_cpu_s
+        By job: CPU time used.
+    told
+        XIDs, oldest first.
+    """
+
+    node: str
+    number: int
+    gpus: int
+    hcas: tuple[Hca, ...]
+    at_unix_s: float
+    energy_j: tuple[float, ...]
+    power_w: tuple[float, ...]
+    link_bytes: tuple[float, ...]
+    link_bytes_per_s: tuple[float, ...]
+    port_bytes: tuple[float, ...]
+    port_bytes_per_s: tuple[float, ...]
+    downs: tuple[int, ...]
+    processors_j: float = 0.0
+    processors_w: float = 0.0
+    job_cpu_s: dict[str, float] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    told: tuple[XidTold, ...] = ()
+
+    def is_down(self, hca: Hca) -> bool:
+        """Say whether an HCA's port has no link."""
+        return any(
+            (fault.kind, fault.what) in (("nic", hca.device), ("leaf", hca.leaf), ("leaf", hca.switch))
+            for fault in self.faults
+        )
+
+    def xids_of(self, gpu: int) -> tuple[int, ...]:
+        """Return the XIDs that a GPU is sick with."""
+        return tuple(fault.xid for fault in self.faults if (fault.kind, fault.what) == ("gpu", str(gpu)))
+
+    @property
+    def is_domain_broken(self) -> bool:
+        """Whether the node's NVLink domain is broken."""
+        return any(fault.kind == "domain" for fault in self.faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFolder:
+    """Where a node of the lab keeps what its exporter reads."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+        return self.root.name
+
+    @property
+    def sysfs(self) -> Path:
+        """InfiniBand, powercap, hwmon, control groups."""
+        return self.root / "sys"
+
+    @property
+    def jobs(self) -> Path:
+        """What the prolog writes."""
+        return self.root / "jobs"
+
+    @property
+    def kernel_log(self) -> Path:
+        """Records as /dev/kmsg has them."""
+        return self.root / "kmsg"
+
+    @property
+    def nvml_state(self) -> Path:
+        """What the NVML stand-in says."""
+        return self.root / "nvml.state"
+
+    @property
+    def settings(self) -> Path:
+        """What ``OPSK_CONFIG`` names for this node's exporter."""
+        return self.root / "opsk.toml"
+
+    @property
+    def machine(self) -> Path:
+        """What all of it follows from."""
+        return self.root / "machine.json"
+
+
+_MACHINE = TypeAdapter(Machine)
+
+
+def new_machine(node: str, number: int, *, gpus: int, hcas: tuple[Hca, ...], at_unix_s: float) -> Machine:
+    """Return a node at rest whose counters stand at zero."""
+    idle_gpus, idle_ports = (0.0,) * gpus, (0.0,) * len(hcas)
+    return Machine(
+        node=node, number=number, gpus=gpus, hcas=hcas, at_unix_s=at_unix_s,
+        energy_j=idle_gpus, power_w=idle_gpus, link_bytes=idle_gpus, link_bytes_per_s=idle_gpus,
+        port_bytes=idle_ports, port_bytes_per_s=idle_ports, downs=(0,) * len(hcas),
+    )  # fmt: skip
+
+
+def load_machine(folder: MachineFolder) -> Machine:
+    """Read what a node is.
+
+    Raises
+    ------
+    LabError
+        It cannot be read.
+    """
+    try:
+        return _MACHINE.validate_json(folder.machine.read_bytes())
+    except OSError as error:
+        raise LabError(f"{folder.machine}: {error.strerror}", hint="is the lab up?") from error
+    except ValidationError as error:
+        raise LabError(f"{folder.machine}: no node of a lab", hint="opsk lab down, then up again") from error
+
+
+def save_machine(folder: MachineFolder, machine: Machine) -> None:
+    """Write what a node is."""
+    put(folder.machine, json.dumps(asdict(machine), default=_list))
+
+
+@contextmanager
+def held(folder: MachineFolder) -> Iterator[None]:
+    """Let nobody else change the node meanwhile."""
+    with (folder.root / _LOCK).open("ab") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def put(path: Path, text: str) -> None:
+    """Replace a file in one step: whoever reads meanwhile has the old one or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _list(value: Any) -> Any:
+    return list(value)

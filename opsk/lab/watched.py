@@ -1,0 +1,165 @@
+"""What do exporters of a lab's nodes need? Devices to read, a prolog that says which job has them, a NVML stand-in.
+
+The first few nodes get a folder of their own each; see `opsk.lab.machine`. The exporter's processes are started by its
+own lab part, above this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsk.errors import LabError
+from opsk.lab.launcher import Launcher
+from opsk.lab.machine import Hca, MachineFolder, new_machine, save_machine
+from opsk.lab.machine_sysfs import lay_out_sysfs
+from opsk.lab.machine_time import change
+from opsk.lab.machine_work import Work
+from opsk.lab.nvml_standin import STATE_VARIABLE, build, fingerprint
+from opsk.lab.parts import LabSite
+from opsk.lab.slurm_files import deploy_folder, postmortem_folder, short_host
+
+SLURM_EVERY_S = 5
+_WRAPPER = """#!/bin/sh
+# Written by `opsk lab up`. The lab's nodes are one host: each writes into a folder of its own. A site calls
+# opsk-{which} itself.
+folder={nodes}/$SLURMD_NODENAME/jobs
+[ -d "$folder" ] || exit 0
+export OPSK_JOBS_FOLDER="$folder" SLURM_CONF={conf}
+# Evidence of jobs that fail is kept once there are the folders started and ended in the node's spool.
+node={nodes}/$SLURMD_NODENAME
+export OPSK_CONFIG="$node/opsk.toml" OPSK_SPOOL_FOLDER="$node/spool" {nvml}="$node/nvml.state" LD_LIBRARY_PATH={library}
+{more}exec {script}
+"""
+_ASK = """\
+# What older releases of Slurm do not tell a prolog, the lab asks for. No site should: each job would ask slurmctld from
+# each of its nodes.
+shown=$(timeout 5 scontrol show job "$SLURM_JOB_ID" 2>/dev/null)
+told() { printf '%s\\n' "$shown" | sed -n "s/^ *$1=//p" | head -n 1; }
+: "${SLURM_JOB_STDOUT:=$(told StdOut)}" "${SLURM_JOB_STDERR:=$(told StdErr)}" "${SLURM_JOB_WORK_DIR:=$(told WorkDir)}"
+: "${SLURM_JOB_NAME:=$(printf '%s\\n' "$shown" | sed -n 's/^JobId=[^ ]* .*JobName=//p')}"
+export SLURM_JOB_STDOUT SLURM_JOB_STDERR SLURM_JOB_WORK_DIR SLURM_JOB_NAME
+# What was predicted at submit stands beside the job's progress.
+told AdminComment >"$folder/.advice.$SLURM_JOB_ID" && mv "$folder/.advice.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.advice"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """The NVML stand-in of a lab: where it is, or why there is none."""
+
+    library: Path | None
+    why_not: str = ""
+
+
+def stand_in(site: LabSite) -> StandIn:
+    """Return the NVML stand-in, made by gcc at the first use of the folder."""
+    folder = site.etc.parent / f"nvml-{fingerprint()}"
+    library = folder / "libnvidia-ml.so.1"
+    if library.exists():
+        return StandIn(library=library)
+    try:
+        for older in folder.parent.glob("nvml-*"):
+            shutil.rmtree(older, ignore_errors=True)
+        return StandIn(library=build(folder))
+    except LabError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        return StandIn(library=None, why_not=error.message)
+
+
+def exporter_environment(site: LabSite, folder: MachineFolder, library: Path | None) -> dict[str, str]:
+    """Return what the exporter of a node is told besides the lab's own variables."""
+    told = {"OPSK_CONFIG": str(folder.settings)}
+    if library is not None:
+        told |= {"LD_LIBRARY_PATH": str(library.parent), STATE_VARIABLE: str(folder.nvml_state)}
+    return told
+
+
+def machine_folder(site: LabSite, node: str) -> MachineFolder:
+    """Return where a node keeps what its exporter reads."""
+    return MachineFolder(root=site.run / "nodes" / node)
+
+
+def install_watched(site: LabSite) -> None:
+    """Write what must be there before Slurm starts: folders, settings, prolog and epilog."""
+    for at, node in enumerate(site.exporters):
+        folder = machine_folder(site, node)
+        folder.jobs.mkdir(parents=True)
+        folder.kernel_log.touch()
+        # The nodes are one host, where slurmctld runs: else each would take itself for the one that asks Slurm.
+        settings: Mapping[str, object] = {
+            "sysfs": str(folder.sysfs),
+            "jobs_folder": str(folder.jobs),
+            "kernel_log": str(folder.kernel_log),
+            "rails_file": str(rails_file(site)),
+            "ipmi_interval_s": 0,
+            "slurm_on": short_host() if at == 0 else "off",
+            "slurm_interval_s": SLURM_EVERY_S,
+        }
+        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+        folder.settings.write_text(
+            f"# Of exporter and collector of {node}; written by `opsk lab up`.\n[exporter]\n{lines}\n"
+            f"[postmortem]\nfolder = {json.dumps(str(postmortem_folder(site.log)))}\n"
+            f"spool = {json.dumps(str(folder.root / 'spool'))}\n",
+            encoding="utf-8",
+        )
+    for which, more in (("prolog", _ASK), ("epilog", "")):
+        script = site.etc / f"lab-{which}"
+        text = _WRAPPER.format(
+            which=which, nodes=site.run / "nodes", conf=site.etc / "slurm.conf", more=more,
+            script=deploy_folder() / "slurm" / f"opsk-{which}", nvml=STATE_VARIABLE,
+            library=site.etc.parent / f"nvml-{fingerprint()}",
+        )  # fmt: skip
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def slurm_lines(site: LabSite) -> tuple[str, ...]:
+    """Return what slurm.conf says of prolog and epilog; on all nodes of a job, as soon as it has them."""
+    return (f"Prolog={site.etc}/lab-prolog", f"Epilog={site.etc}/lab-epilog", "PrologFlags=Alloc")
+
+
+def prepare_watched(site: LabSite, launcher: Launcher, opsk: tuple[str, ...]) -> None:
+    """Make the nodes' devices, once the subnet says how they are cabled.
+
+    Parameters
+    ----------
+    opsk
+        How opsk is called: the rails file is written by the command that sites use.
+    """
+    dump = launcher.record.folder.dump
+    launcher.run(
+        "rails", (*opsk, "fabric", str(dump), "--rails-file", str(rails_file(site))), extra=python_environment()
+    )
+    ports = json.loads(rails_file(site).read_text(encoding="utf-8"))["ports"]
+    now = time.time()
+    for node in site.exporters:
+        folder = machine_folder(site, node)
+        cabled = sorted(
+            ((key.partition("/")[0], place) for key, place in ports.items() if place["node"] == node),
+            key=lambda each: each[0],
+        )
+        hcas = tuple(
+            Hca(device=f"mlx5_{at}", guid=guid, leaf=place["leaf"], switch=place["switch"])
+            for at, (guid, place) in enumerate(cabled)
+        )
+        number = site.shape.names.index(node)
+        machine = new_machine(node, number, gpus=site.shape.gpus, hcas=hcas, at_unix_s=now)
+        lay_out_sysfs(folder, machine)
+        save_machine(folder, machine)
+        change(folder, Work())
+
+
+def rails_file(site: LabSite) -> Path:
+    """Return where the lab's rails file is."""
+    return site.etc / "rails.json"
+
+
+def python_environment() -> dict[str, str]:
+    """Return what a Python program of a checkout needs to find its packages."""
+    return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}

@@ -1,0 +1,165 @@
+"""What does the text of ``sdiag`` say of slurmctld's health? The same words from 22.05 to 26.05, in SI units here.
+
+Source: ``src/sdiag/sdiag.c``; times of cycles are printed in microseconds, and counts are those since the statistics
+were last set back: at midnight UTC, by ``sdiag --reset``, or by a start of slurmctld.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opsk.errors import SlurmError
+
+_LINE = re.compile(r"^\s*([A-Za-z][^:\n]*?):?\s*:\s*(\S.*?)\s*$")
+_MOMENT = re.compile(r"\((\d{9,11})\)\s*$")
+_RPC = re.compile(
+    r"^\s+(REQUEST|MESSAGE|RESPONSE)\S*\s+\(\s*\d+\)\s+count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", re.M
+)
+_SECTIONS = (("Main schedul", "main"), ("Backfill", "backfill"), ("Latency for", ""), ("Remote Procedure", "end"))
+_US_PER_S = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleStatistics:
+    """How one of the two schedulers goes on; ``None`` is what this slurmctld does not say (yet).
+
+    ``depth`` is how many jobs a cycle tried, on average; ``queue`` how many there were at the last one.
+    """
+
+    last_s: float | None = None
+    mean_s: float | None = None
+    longest_s: float | None = None
+    cycles: int | None = None
+    depth: float | None = None
+    queue: int | None = None
+    last_unix_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStatistics:
+    """What slurmctld says of itself; ``None`` is what it does not say.
+
+    Parameters
+    ----------
+    since_unix_s
+        Since when it counts.
+    threads
+        Threads that serve requests now.
+    agents, agent_threads, agent_queue
+        What it is telling nodes and users, and messages that wait to be told.
+    database_queue
+        Messages that wait for slurmdbd.
+    jobs
+        Jobs by what happened to them since then.
+    jobs_now
+        Pending and running jobs as it last counted them.
+    main, backfill
+        Its two schedulers.
+    backfilled
+        Jobs that backfill started since slurmctld started.
+    rpcs, rpc_s
+        Requests that it has served since then, and the time that took.
+    """
+
+    since_unix_s: int | None = None
+    threads: int | None = None
+    agents: int | None = None
+    agent_threads: int | None = None
+    agent_queue: int | None = None
+    database_queue: int | None = None
+    jobs: Mapping[str, int] = field(default_factory=dict)
+    jobs_now: Mapping[str, int] = field(default_factory=dict)
+    main: CycleStatistics = CycleStatistics()
+    backfill: CycleStatistics = CycleStatistics()
+    backfilled: int | None = None
+    rpcs: int | None = None
+    rpc_s: float | None = None
+
+
+_EVENTS = {
+    "submitted": "Jobs submitted",
+    "started": "Jobs started",
+    "completed": "Jobs completed",
+    "cancelled": "Jobs canceled",
+    "failed": "Jobs failed",
+}
+_NOW = {"pending": "Jobs pending", "running": "Jobs running"}
+
+
+def parse_sdiag(text: str) -> SchedulerStatistics:
+    """Return what ``sdiag`` says.
+
+    Raises
+    ------
+    SlurmError
+        It is not sdiag's output.
+    """
+    told = _by_section(text)
+    head = told[""]
+    if "Server thread count" not in head:
+        raise SlurmError("sdiag answers what cannot be read", hint="is this Slurm's sdiag?")
+    since = re.search(r"^Data since\s.*\((\d{9,11})\)\s*$", text, re.M)
+    rpcs = _RPC.findall(text)
+    return SchedulerStatistics(
+        since_unix_s=int(since.group(1)) if since else None,
+        threads=_count(head, "Server thread count"),
+        agents=_count(head, "Agent count"),
+        agent_threads=_count(head, "Agent thread count"),
+        agent_queue=_count(head, "Agent queue size"),
+        database_queue=_count(head, "DBD Agent queue size"),
+        jobs=_counts(head, _EVENTS),
+        jobs_now=_counts(head, _NOW),
+        main=_cycles(told["main"], depth="Mean depth cycle"),
+        backfill=_cycles(told["backfill"], depth="Depth Mean"),
+        backfilled=_count(told["backfill"], "Total backfilled jobs (since last slurm start)"),
+        rpcs=sum(int(number) for _, number, _ in rpcs) if rpcs else None,
+        rpc_s=sum(int(spent) for _, _, spent in rpcs) / _US_PER_S if rpcs else None,
+    )
+
+
+def _by_section(text: str) -> dict[str, dict[str, str]]:
+    """Return the lines ``name: value`` by the scheduler that they are of."""
+    told: dict[str, dict[str, str]] = {"": {}, "main": {}, "backfill": {}}
+    section = ""
+    for line in text.splitlines():
+        for begin, name in _SECTIONS:
+            if line.startswith(begin):
+                section = name
+        if section == "end":
+            break
+        match = _LINE.match(line)
+        if match:
+            told[section].setdefault(match.group(1), match.group(2))
+    return told
+
+
+def _cycles(told: Mapping[str, str], depth: str) -> CycleStatistics:
+    """Return one scheduler's cycles; means and the last one are absent before the first cycle."""
+    cycles = _count(told, "Total cycles")
+    if not cycles:
+        return CycleStatistics(cycles=cycles)
+    moment = _MOMENT.search(told.get("Last cycle when", ""))
+    last, mean, longest = (_count(told, name) for name in ("Last cycle", "Mean cycle", "Max cycle"))
+    return CycleStatistics(
+        last_s=None if last is None else last / _US_PER_S,
+        mean_s=None if mean is None else mean / _US_PER_S,
+        longest_s=None if longest is None else longest / _US_PER_S,
+        cycles=cycles,
+        depth=_count(told, depth),
+        queue=_count(told, "Last queue length"),
+        last_unix_s=int(moment.group(1)) if moment else None,
+    )
+
+
+def _counts(told: Mapping[str, str], names: Mapping[str, str]) -> dict[str, int]:
+    """Return the counts that there are, by our word."""
+    found = {word: _count(told, name) for word, name in names.items()}
+    return {word: number for word, number in found.items() if number is not None}
+
+
+def _count(told: Mapping[str, str], name: str) -> int | None:
+    """Return one count."""
+    text = told.get(name, "")
+    return int(text) if text.isdecimal() else None

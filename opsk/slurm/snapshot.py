@@ -1,0 +1,318 @@
+"""How are all jobs and nodes handed from the one program that asked Slurm to all others that want to know?
+
+A snapshot is one piece of bytes: a mark, a line of JSON that says when it was taken and what is in it, and compressed
+blocks of lines, one a record. Lines of records that did not change are the same text again, so that who reads one
+snapshot after the other makes only the new records. Times are kept and not what follows from them: of a running job its
+start, and not how long it has been running.
+
+Text in it is of users and as hostile as Slurm's own answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from opsk.errors import InputError
+from opsk.slurm.records import JobRecord, NodeRecord
+
+MARK = b"opsk-snapshot 1\n"
+LARGEST_BYTES = 32 << 20
+"""Of a snapshot as it is handed over; one of 10,000 nodes and 10,000 jobs has some 2 MB."""
+LARGEST_BLOCK_BYTES = 256 << 20
+NODES, JOBS = "nodes", "jobs"
+PRIVATE_NODES = frozenset({"nodes", "partitions"})
+"""Words of ``PrivateData`` with which users may not see all nodes, or not of all of them where they are."""
+
+_TIMES = frozenset({"submit_time", "start_time", "end_time"})
+_TUPLES = frozenset(
+    {
+        *("state_flags", "nodes", "required_nodes", "excluded_nodes"),
+        *("partitions", "features", "gpu_indices_used"),
+    }
+)
+Record = TypeVar("Record", JobRecord, NodeRecord)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All jobs and nodes at one moment, as far as who asked may see them.
+
+    Parameters
+    ----------
+    taken_at_s
+        When Slurm answered [s since 1970]; 0 where it never did.
+    cluster
+        ``ClusterName`` of slurm.conf.
+    release
+        Of Slurm's commands.
+    private
+        Words of ``PrivateData`` in slurm.conf.
+    is_partial
+        True when something was left out that the reader may not see, or that only Slurm knows whether he may.
+    problem, hint
+        Why Slurm did not answer later than this; empty when it did.
+    """
+
+    taken_at_s: float
+    nodes: tuple[NodeRecord, ...] = ()
+    jobs: tuple[JobRecord, ...] = ()
+    cluster: str = ""
+    release: tuple[int, ...] = ()
+    private: frozenset[str] = frozenset()
+    is_partial: bool = False
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A snapshot as bytes: its head, and its blocks by name; ``jobs/1000`` are the jobs of uid 1000."""
+
+    head: Mapping[str, Any]
+    blocks: Mapping[str, bytes]
+
+    def to_bytes(self) -> bytes:
+        """Return the piece of bytes that is handed over."""
+        head = {**self.head, "blocks": {name: len(block) for name, block in self.blocks.items()}}
+        return b"".join((MARK, json.dumps(head, separators=(",", ":")).encode("ascii"), b"\n", *self.blocks.values()))
+
+    @property
+    def digest(self) -> str:
+        """What names this content: the same as long as no job and no node has changed."""
+        return str(self.head.get("digest", ""))
+
+
+def pack(snapshot: Snapshot, uid_of: Callable[[str], int | None] | None = None) -> Packed:
+    """Return a snapshot as bytes.
+
+    Parameters
+    ----------
+    uid_of
+        Finds the uid of a user's name, for jobs that only their owners may see; without it there are no such blocks.
+    """
+    lines = {
+        NODES: [_line(node) for node in snapshot.nodes],
+        JOBS: [_line(_timeless(job)) for job in snapshot.jobs],
+    }
+    if "jobs" in snapshot.private and uid_of is not None:
+        known: dict[str, int | None] = {}
+        for job, line in zip(snapshot.jobs, lines[JOBS], strict=True):
+            uid = known[job.user] if job.user in known else known.setdefault(job.user, uid_of(job.user))
+            if uid is not None:
+                lines.setdefault(f"{JOBS}/{uid}", []).append(line)
+    texts = {name: "\n".join(found).encode() for name, found in lines.items()}
+    digest = hashlib.blake2b(b"\0".join((texts[NODES], texts[JOBS])), digest_size=12).hexdigest()
+    head = {
+        "taken_at_s": round(snapshot.taken_at_s, 3), "cluster": snapshot.cluster, "release": list(snapshot.release),
+        "private": sorted(snapshot.private), "digest": digest, "problem": snapshot.problem, "hint": snapshot.hint,
+    }  # fmt: skip
+    return Packed(head=head, blocks={name: zlib.compress(text, 1) for name, text in texts.items()})
+
+
+def unpack(data: bytes) -> Packed:
+    """Return head and blocks of a piece of bytes.
+
+    Raises
+    ------
+    InputError
+        It is no snapshot, or damaged.
+    """
+    if not data.startswith(MARK) or len(data) > LARGEST_BYTES:
+        raise InputError("no snapshot of Slurm")
+    line, _, rest = data[len(MARK) :].partition(b"\n")
+    try:
+        head = json.loads(line)
+        sizes = {str(name): int(size) for name, size in head.pop("blocks").items()}
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise InputError("a snapshot of Slurm whose head is damaged") from error
+    blocks, begin = {}, 0
+    for name, size in sizes.items():
+        blocks[name] = rest[begin : begin + size]
+        begin += size
+        if size < 0 or len(blocks[name]) != size:
+            raise InputError("a snapshot of Slurm that is cut off")
+    return Packed(head=head, blocks=blocks)
+
+
+def seen_by(packed: Packed, uid: int, *, sees_all: bool, have: str = "") -> Packed:
+    """Return what a user may see of it.
+
+    Parameters
+    ----------
+    sees_all
+        Whether Slurm hides nothing from him.
+    have
+        Digest of the content that he has already: it is not told again.
+    """
+    private = frozenset(packed.head.get("private", ()))
+    head = dict(packed.head)
+    blocks = {name: packed.blocks[name] for name in (NODES, JOBS) if name in packed.blocks}
+    if not sees_all and private:
+        if private & PRIVATE_NODES:
+            head["is_partial"] = True
+            blocks.pop(NODES, None)
+        if JOBS in private:
+            head["is_partial"] = True
+            blocks[JOBS] = packed.blocks.get(f"{JOBS}/{uid}", zlib.compress(b""))
+        if head.get("is_partial"):
+            # what others' jobs do must not show in it either
+            head["digest"] = hashlib.blake2b(b"\0".join(blocks.values()), digest_size=12).hexdigest()
+    if have and have == head.get("digest"):
+        blocks = {}
+    return Packed(head=head, blocks=blocks)
+
+
+class SnapshotReader:
+    """Reads one snapshot after the other; records that did not change are the same objects again."""
+
+    def __init__(self) -> None:
+        self._nodes = _Lines(NodeRecord)
+        self._jobs = _Lines(JobRecord)
+        self._last: Snapshot | None = None
+        self._digest = ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of what was read last, "" before."""
+        return self._digest
+
+    def read(self, data: bytes) -> Snapshot:
+        """Return a snapshot.
+
+        Raises
+        ------
+        InputError
+            It is none, or damaged.
+        """
+        packed = unpack(data)
+        head = packed.head
+        try:
+            facts: dict[str, Any] = {
+                "taken_at_s": float(head["taken_at_s"]),
+                "cluster": str(head.get("cluster", "")),
+                "release": tuple(int(part) for part in head.get("release", ())),
+                "private": frozenset(map(str, head.get("private", ()))),
+                "is_partial": bool(head.get("is_partial")),
+                "problem": str(head.get("problem", "")),
+                "hint": str(head.get("hint", "")),
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError("a snapshot of Slurm whose head is damaged") from error
+        if not packed.blocks and self._last is not None and packed.digest == self._digest:
+            self._last = replace(self._last, **facts)
+            return self._last
+        self._last = Snapshot(
+            nodes=self._nodes.read(_text(packed.blocks.get(NODES))),
+            jobs=self._jobs.read(_text(packed.blocks.get(JOBS))),
+            **facts,
+        )
+        self._digest = packed.digest
+        return self._last
+
+
+class _Lines(Generic[Record]):
+    """Records by their lines; the tuple is the same object again when no line has changed."""
+
+    def __init__(self, kind: type[Record]) -> None:
+        self._kind: type[Record] = kind
+        self._text = ""
+        self._known: dict[str, Record] = {}
+        self._records: tuple[Record, ...] = ()
+
+    def read(self, text: str) -> tuple[Record, ...]:
+        """Return the records of a block."""
+        if text != self._text:
+            known = self._known
+            lines = text.split("\n") if text else []
+            self._known = {line: known.get(line) or _record(self._kind, line) for line in lines}
+            self._records = tuple(self._known[line] for line in lines)
+            self._text = text
+        return self._records
+
+
+def _text(block: bytes | None) -> str:
+    """Return the lines of a block."""
+    if not block:
+        return ""
+    try:
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(block, LARGEST_BLOCK_BYTES)
+        if not inflate.eof:
+            raise InputError("a snapshot of Slurm that is damaged or too large")
+        return text.decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise InputError("a snapshot of Slurm that is damaged") from error
+
+
+def _timeless(job: JobRecord) -> JobRecord:
+    """Return a job without what changes with the time alone."""
+    if job.run_time_s is None or job.start_time is None or job.state != "RUNNING":
+        return job
+    return replace(job, run_time_s=None)
+
+
+def with_run_times(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
+    """Return jobs with how long they have been running; for who shows them as they are."""
+    return tuple(
+        replace(job, run_time_s=max(0, int(now_s - job.start_time.timestamp())))
+        if job.run_time_s is None and job.state == "RUNNING" and job.start_time is not None
+        else job
+        for job in jobs
+    )
+
+
+def _line(record: JobRecord | NodeRecord) -> str:
+    """Return a record as one line, without what it does not say."""
+    said = {}
+    for name, default in _DEFAULTS[type(record)].items():
+        value = getattr(record, name)
+        if value is None or value == default:
+            continue
+        said[name] = int(value.timestamp()) if isinstance(value, datetime) else value
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _record(kind: type[Record], line: str) -> Record:
+    """Return the record of a line.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    try:
+        said = json.loads(line)
+        for name in said.keys() & _TUPLES:
+            said[name] = tuple(said[name])
+        for name in said.keys() & _TIMES:
+            said[name] = datetime.fromtimestamp(said[name], tz=UTC)
+        if "gpu_indices" in said:
+            said["gpu_indices"] = {node: tuple(held) for node, held in said["gpu_indices"].items()}
+        return kind(**said)
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError, RecursionError) as error:
+        raise InputError("a snapshot of Slurm with a damaged record") from error
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the fields of a record with what they are when nothing is said."""
+    return {
+        item.name: item.default_factory()
+        if item.default_factory is not MISSING
+        else (None if item.default is MISSING else item.default)
+        for item in fields(kind)
+    }
+
+
+_DEFAULTS: Mapping[type[Any], Mapping[str, Any]] = {kind: _defaults(kind) for kind in (JobRecord, NodeRecord)}
+
+
+def private_words(config: Mapping[str, str]) -> frozenset[str]:
+    """Return the words of ``PrivateData`` in what ``scontrol show config`` says."""
+    said: Iterable[str] = config.get("PrivateData", "").lower().replace(" ", "").split(",")
+    return frozenset(word for word in said if word and word not in ("none", "(null)"))
