@@ -15,13 +15,15 @@ from opsk.calibration.fit import FitSettings
 from opsk.calibration.runs import read_runs
 from opsk.cli.calibration_picture import picture
 from opsk.cli.document import echo_json, harmless
+from opsk.cli.store_runs import runs_of_store
 from opsk.errors import ExitStatus, InputError
 
 MOST_PROCESSES = 8
 
 
 @click.command()
-@click.argument("runs_file", metavar="RUNS.csv", type=click.Path(path_type=Path))
+@click.argument("runs_file", required=False, metavar="[RUNS.csv]", type=click.Path(path_type=Path))
+@click.option("--from-store", is_flag=True, help="Take jobs of the site's store that ran well too.")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the efficiencies here, as TOML.")
 @click.option(
     "--source-exponent",
@@ -60,8 +62,9 @@ MOST_PROCESSES = 8
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def calibrate(
-    runs_file: Path,
+    runs_file: Path | None,
     *,
+    from_store: bool,
     output: Path | None,
     source_exponent: float,
     references: Sequence[str],
@@ -70,7 +73,7 @@ def calibrate(
     processes: int | None,
     as_json: bool,
 ) -> int:
-    """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv.
+    """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv, or to those in the store.
 
     Runs that were not measured, or whose notes say that they cannot be compared, are passed over. The file that
     --output writes is read by --efficiency of the other commands, and by the site configuration.
@@ -79,7 +82,10 @@ def calibrate(
     """
     if output is not None and not output.parent.is_dir():
         raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
-    runs = read_runs(runs_file).runs
+    if runs_file is None and not from_store:
+        raise click.UsageError("give RUNS.csv, or --from-store")
+    runs = read_runs(runs_file).runs if runs_file is not None else ()
+    runs += runs_of_store().runs if from_store else ()
     weights = _references(references, {run.source for run in runs})
     found = find_parameters(
         runs,
@@ -132,7 +138,8 @@ def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
+        with unfinished.open("x", encoding="utf-8") as file:  # through no link that waits there
+            file.write(text)
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)

@@ -15,13 +15,15 @@ from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.guid_tables import GuidNames, read_guid_names, with_names
 
 MAX_BYTES = 1 << 30
-"""More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory; also for what gzip unpacks."""
+"""More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory."""
+_MOST_UNPACKED, _ALWAYS_UNPACKED_BYTES = 200, 64 << 20
+"""gzip makes dumps to a tenth and archives of sysfs to a fiftieth; what grows more is made to fill memory."""
 
 _TABLE_CHARACTERS = 1 << 24
 """More than any table of hosts and guids; larger files are not tried as one."""
 
 STDIN = Path("-")
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 _ERRORS_SHOWN = 300
 _ENCODING_BYTES = 400
 _MOSTLY = 0.9
@@ -125,8 +127,8 @@ def text_of(path: Path) -> str:
                 content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}", hint="give a dump of ibnetdiscover") from error
-    if content.startswith(_GZIP):
-        content = _unpacked(content, path)
+    if content.startswith(GZIP):
+        content = unpacked(content, path)
     if len(content) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES} bytes, no fabric dump is", hint="give one dump a file")
     return content.decode(_encoding(content), "replace")
@@ -137,7 +139,7 @@ def head_of(path: Path, size: int = 1 << 16) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(size)
-        if content.startswith(_GZIP):
+        if content.startswith(GZIP):
             content = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, size)
     except (OSError, zlib.error):
         return ""
@@ -155,16 +157,25 @@ def _encoding(content: bytes) -> str:
     return "utf-8"
 
 
-def _unpacked(content: bytes, path: Path) -> bytes:
-    """Return what gzip holds, as far as it is sound: a file that was cut gives what came before the cut."""
-    unpacked = bytearray()
-    while content and len(unpacked) <= MAX_BYTES:
+def unpacked(content: bytes, path: Path) -> bytes:
+    """Return what gzip holds, as far as it is sound: a file that was cut gives what came before the cut.
+
+    Raises
+    ------
+    InputError
+        It is damaged from the beginning, or holds more than any dump or archive of its size.
+    """
+    most = min(MAX_BYTES, max(_ALWAYS_UNPACKED_BYTES, _MOST_UNPACKED * len(content)))
+    found = bytearray()
+    while content and len(found) <= most:
         stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:
-            unpacked += stream.decompress(content, MAX_BYTES + 1 - len(unpacked))
+            found += stream.decompress(content, most + 1 - len(found))
         except zlib.error as error:
-            if not unpacked:
+            if not found:
                 raise InputError(f"{path}: broken gzip file: {error}", hint="copy it again") from error
             break
         content = stream.unused_data
-    return bytes(unpacked)
+    if len(found) > most:
+        raise InputError(f"{path}: unpacks to more than {most} bytes: no dump does", hint="give it unpacked")
+    return bytes(found)

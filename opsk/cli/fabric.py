@@ -12,6 +12,7 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_live
 from opsk.cli.fabric_picture import picture
+from opsk.cli.fabric_rails import rails_file_option, save_rails
 from opsk.cli.fabric_roles import site_compute_nodes, site_roles
 from opsk.cli.fabric_snapshots import SnapshotRequest, answer, save, snapshot_options
 from opsk.cli.fault_costs import priced_faults
@@ -49,12 +50,13 @@ LIVE_DEADLINE_S = 60.0
 @svg_options
 @click.option("--cluster", metavar="NAME|FILE", help="Cluster whose jobs findings are priced for; else told by HCAs.")
 @adaptive_option
+@rails_file_option
 @click.option("--strict", is_flag=True, help="Exit with 1 when there are findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def fabric(
     files: tuple[Path, ...], *, live: bool, deadline: float, nodes: str | None, cluster: str | None, adaptive: bool,
     strict: bool, as_json: bool, svg: Path | None, svg_kind: str, routes: tuple[Path, ...], kept: SnapshotRequest,
-    **topology: Any,
+    rails_file: Path | None,     **topology: Any,
 ) -> int:  # fmt: skip
     """Show the fabric that the dumps in FILE describe, plain or gzipped.
 
@@ -76,6 +78,8 @@ def fabric(
         raise click.UsageError("give one or more FILEs, or --live")
     request = checked_request(**topology)
     if files and len(topology_files(files)) == len(files):
+        if rails_file is not None:
+            raise click.UsageError("--rails-file needs a dump of the fabric: these files tell no cables")
         return show_topologies(files, strict=strict, as_json=as_json)
     dumps, tables = split_routes(files)
     if tables and not dumps:
@@ -83,6 +87,8 @@ def fabric(
     found, node_files = (read_live(deadline), {}) if live else read_files(dumps)
     compute_nodes = expand(nodes) if nodes is not None else None
     rails = find_rails(found, compute_nodes=compute_nodes or site_compute_nodes(found, site_roles()))
+    if rails_file is not None:
+        save_rails(rails_file, found, rails)
     if request.form:
         domains, _ = hb_domains(rails.attachments, topologies=on_fabric(node_files, rails))
         return write_topology(request, rails, domains, node_names=compute_nodes, as_json=as_json)

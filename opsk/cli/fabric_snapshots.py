@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,15 @@ from rich.table import Table
 
 from opsk.cli.document import echo_json, harmless
 from opsk.cli.dumps import read_dump
+from opsk.cli.store_opening import site_store
 from opsk.config import load_site
-from opsk.errors import ExitStatus, StoreError
+from opsk.errors import ExitStatus
 from opsk.topology.difference import Change, difference
 from opsk.topology.fabric import Fabric
 from opsk.topology.hb_domains import HbDomain
 from opsk.topology.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from opsk.store.snapshots import StoredSnapshot
 
 DEFAULT_CLUSTER = "default"
@@ -88,9 +86,10 @@ def answer(request: SnapshotRequest, *, as_json: bool) -> int:
         raise click.UsageError("--history and --compare are two questions")
     if request.compare:
         return _compare(request, request.compare, as_json=as_json)
+    engine = site_store()
     from opsk.store.snapshots import history
 
-    rows = history(_engine(), cluster=request.cluster_name)
+    rows = history(engine, cluster=request.cluster_name)
     if as_json:
         echo_json({"snapshots": rows})
     else:
@@ -100,22 +99,13 @@ def answer(request: SnapshotRequest, *, as_json: bool) -> int:
 
 def save(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbDomain]) -> StoredSnapshot:
     """Keep a fabric in the store, and say on stderr under which number."""
-    engine = _engine()
+    engine = site_store()
     from opsk.store.snapshots import save_snapshot
 
     kept = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
     said = "kept as" if kept.new else f"unchanged since {kept.taken_at:%Y-%m-%d %H:%M} UTC:"
     click.echo(f"opsk: fabric of {harmless(kept.cluster)} {said} snapshot {kept.id}", err=True)
     return kept
-
-
-def _engine() -> Engine:
-    """Open the store that the site names."""
-    if find_spec("sqlmodel") is None or find_spec("alembic") is None:
-        raise StoreError("the store is not installed here", hint='install it with: pip install "opsk[store]"')
-    from opsk.store.engine import default_url, open_store
-
-    return open_store(load_site().store.url or default_url())
 
 
 def _compare(request: SnapshotRequest, sides: tuple[str, str], *, as_json: bool) -> int:
@@ -134,7 +124,7 @@ def _side(request: SnapshotRequest, which: str) -> tuple[dict[str, Any], Snapsho
     if which == "-" or Path(which).exists() or "/" in which:
         fabric = read_dump(Path(which))
         return {"source": which, "snapshot": None}, Snapshot(fabric=fabric)
-    engine = _engine()
+    engine = site_store()
     from opsk.store.snapshots import load_snapshot
 
     row, snapshot = load_snapshot(engine, which, cluster=request.cluster)

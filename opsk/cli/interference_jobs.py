@@ -141,17 +141,15 @@ class _Laid:
         """Return the load that the stored plan makes."""
         if not job.gpus_per_node or job.gpus_per_node * len(job.nodes) < job.gpus:
             return None
-        for comment in (job.admin_comment, job.comment):
-            record = AdviceRecord.parse(comment) if comment else None
-            known = self._known(record, job) if record is not None else None
-            if record is None or known is None:
-                continue
-            for guess in known.guessed:
-                self._guessed.setdefault(guess, []).append(job.label)
-            held = tuple(sorted(job.gpu_indices.items()))
-            key = (job.label, replace(record, hash=None), job.gpus, job.gpus_per_node, job.nodes, held)
-            return self._kept.load(key, partial(self._laid, job, known))
-        return None
+        record = AdviceRecord.parse(job.admin_comment or "")
+        known = self._known(record, job) if record is not None else None
+        if record is None or known is None:
+            return None
+        for guess in known.guessed:
+            self._guessed.setdefault(guess, []).append(job.label)
+        held = tuple(sorted(job.gpu_indices.items()))
+        key = (job.label, replace(record, hash=None), job.gpus, job.gpus_per_node, job.nodes, held)
+        return self._kept.load(key, partial(self._laid, job, known))
 
     def _laid(self, job: JobRecord, known: Recorded) -> Load:
         """Lay one job."""

@@ -13,28 +13,29 @@ import click
 from rich.console import Console
 
 from opsk.cli.document import echo_json, harmless
+from opsk.cli.lab_faults import DEFAULT_DIRECTORY, break_group, repair_command
+from opsk.cli.lab_faults import directory_option as _directory
 from opsk.errors import ExitStatus, InputError, LabError
+from opsk.lab.faults import faults_of
 from opsk.lab.folder import check_owner, os_errors_named
 from opsk.lab.jobs import follow, submit
-from opsk.lab.parts import ADVISOR, known_parts
+from opsk.lab.parts import ADVISOR, EXPORTER, known_parts
 from opsk.lab.record import LabRecord, read_record
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import lab_lock, up
 from opsk.lab.status import LabStatus, lab_status, slurm_environment
 from opsk.lab.stopping import take_down
 
-DEFAULT_DIRECTORY = ".lab"
-
-_directory = click.option(
-    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), envvar="OPSK_LAB_DIR",
-    default=DEFAULT_DIRECTORY, show_default=True, help="Folder of the lab; several labs live in several folders.",
-)  # fmt: skip
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
 @click.group()
 def lab() -> None:
     """Run a cluster in a box: real Slurm, munge, MariaDB and InfiniBand subnet, GPUs that are not there."""
+
+
+lab.add_command(break_group)
+lab.add_command(repair_command)
 
 
 @lab.command("up")
@@ -45,14 +46,26 @@ def lab() -> None:
 @click.option("--leaves", type=int, help="Leaf switches.  [default: one for each HCA of a node]")
 @click.option("--spines", type=int, help="Spine switches.  [default: 4]")
 @click.option("--advice/--no-advice", "advice", default=True, help="With the advisor and its submit hooks, or without.")
+@click.option(
+    "--exporters",
+    type=click.IntRange(0, 512),
+    help="Nodes, the first ones, with devices that are made up and an exporter that reads them.  [default: 2]",
+)
+@click.option(
+    "--prometheus/--no-prometheus", default=False, help="With a Prometheus that scrapes them, or without (default)."
+)
 @_as_json
-def up_command(directory: Path, *, advice: bool, as_json: bool, **sizes: int | None) -> int:
+def up_command(
+    directory: Path, *, advice: bool, exporters: int | None, prometheus: bool, as_json: bool, **sizes: int | None
+) -> int:
     """Start the lab, or say that it is up already.
 
     Exit status: 0 it is up; 2 no such lab can be; 3 a program is missing or failed, and everything has been ended.
     """
     path = directory.resolve()
-    parts = known_parts() if advice else tuple(name for name in known_parts() if name != ADVISOR)
+    left_out = {ADVISOR: not advice, EXPORTER: exporters == 0}
+    parts = tuple(name for name in known_parts() if not left_out.get(name))
+    watched = (2 if exporters is None else exporters) if EXPORTER in parts else 0
     with Console(stderr=True).status("lab: starts") as status:
 
         def progress(what: str) -> None:
@@ -62,12 +75,22 @@ def up_command(directory: Path, *, advice: bool, as_json: bool, **sizes: int | N
                 click.echo(f"lab: {what}", err=True)
 
         with os_errors_named(path):
-            record, was_up = up(path, shape=_shape(sizes), parts=parts, progress=progress)
+            record, was_up = up(
+                path, shape=_shape(sizes), parts=parts, progress=progress, exporters=watched,
+                prometheus=prometheus and watched > 0,
+            )  # fmt: skip
+    if was_up and (exporters not in (None, record.exporters) or (prometheus and not record.prometheus)):
+        prometheus_too = "a" if record.prometheus else "no"
+        raise LabError(
+            f"{path}: a lab is up with {record.exporters} exporters and {prometheus_too} Prometheus",
+            hint="opsk lab down, then up again",
+        )
     if as_json:
         echo_json(_document(lab_status(path)))
         return int(ExitStatus.ANSWER)
     click.echo(f"lab {'is up already' if was_up else f'up in {record.up_s:.1f} s'}: {record.shape.summary}")
     click.echo(f"  Slurm {record.slurm[0]}.{record.slurm[1]:02d}, advice {'on' if ADVISOR in record.parts else 'off'}")
+    _print_addresses(record)
     click.echo(f"  logs    {record.folder.path / 'log'}")
     click.echo(f'  use it  eval "$(opsk lab env{_dir_option(directory)})"')
     return int(ExitStatus.ANSWER)
@@ -167,8 +190,8 @@ def _dir_option(directory: Path) -> str:
 
 def _purge(path: Path) -> None:
     """Remove the folder of a lab that is down; what is not the lab's stays and is named."""
-    for name in ("etc", "log"):
-        shutil.rmtree(path / name, ignore_errors=True)
+    for entry in (path / "etc", path / "log", *path.glob("nvml-*")):
+        shutil.rmtree(entry, ignore_errors=True)
     for name in ("fabric.net", "fabric.ibnetdiscover", "lab.json", "lab.json.new", "lock"):
         (path / name).unlink(missing_ok=True)
     try:
@@ -207,11 +230,29 @@ def _document(found: LabStatus) -> dict[str, Any]:
                 "slurmctld": record.slurmctld_port,
                 "slurmdbd": record.slurmdbd_port,
                 "slurmd": record.slurmd_ports,
+                "exporters": record.exporter_ports,
+                "prometheus": record.prometheus_port or None,
             },
+            "notes": record.notes,
+            "devices": {node: record.folder.nodes / node for node in record.exporter_ports},
+            "faults": [
+                {"node": each.node, "kind": each.fault.kind, "what": each.fault.what, "xid": each.fault.xid or None}
+                for each in faults_of(record.folder)
+            ],
             "environment": slurm_environment(record),
             "fabric": record.folder.dump,
         }
     return document
+
+
+def _print_addresses(record: LabRecord) -> None:
+    """Say where exporters and Prometheus answer, and what had to be left out."""
+    for node, port in record.exporter_ports.items():
+        click.echo(f"  {node:<7} exporter http://127.0.0.1:{port}/metrics")
+    if record.prometheus_port and any(each.name == "prometheus" for each in record.daemons):
+        click.echo(f"  Prometheus http://127.0.0.1:{record.prometheus_port}")
+    for note in record.notes:
+        click.echo(f"  note    {harmless(note)}")
 
 
 def _print_status(found: LabStatus) -> None:
@@ -221,6 +262,10 @@ def _print_status(found: LabStatus) -> None:
         return
     click.echo(f"lab {found.state}: {record.shape.summary}")
     click.echo(f"  folder  {found.path}")
+    if found.daemons:
+        _print_addresses(record)
+        for broken in faults_of(record.folder):
+            click.echo(f"  broken  {harmless(f'{broken.node}: {broken.fault.shown}')}")
     if found.nodes:
         click.echo(
             "  nodes   " + ", ".join(f"{count} {harmless(state)}" for state, count in sorted(found.nodes.items()))

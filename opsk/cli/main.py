@@ -21,14 +21,23 @@ from opsk.errors import OpskError
 CORE_COMMANDS = {
     "calibrate": "opsk.cli.calibrate:calibrate",
     "design": "opsk.cli.design.command:design",
+    "doctor": "opsk.cli.doctor.command:doctor",
+    "events": "opsk.cli.events.command:events",
     "fabric": "opsk.cli.fabric:fabric",
     "goodput": "opsk.cli.goodput.command:goodput",
     "lab": "opsk.cli.lab:lab",
+    "launch": "opsk.cli.launch:launch",
+    "losses": "opsk.cli.losses.command:losses",
     "place": "opsk.cli.place:place",
     "plan": "opsk.cli.plan:plan",
+    "postmortem": "opsk.cli.postmortem:postmortem",
+    "collect": "opsk.cli.collect:collect",
     "predict": "opsk.cli.predict:predict",
     "remap": "opsk.cli.remap:remap",
+    "setup": "opsk.cli.setup.command:setup",
+    "store": "opsk.cli.store:store",
     "srun-options": "opsk.cli.srun_options:srun_options",
+    "throughput": "opsk.cli.throughput:throughput",
     "validate": "opsk.cli.validate:validate",
 }
 """Command word to ``module:object`` of the commands that the core itself brings."""
@@ -83,7 +92,9 @@ def main() -> None:
     try:
         status = opsk.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        # A shell's * names files as users called them, and click repeats names as they are.
+        error.show(file=(told := io.StringIO()))
+        click.echo("\n".join(map(harmless, told.getvalue().splitlines())), err=True)
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
         click.echo("opsk: interrupted", err=True)

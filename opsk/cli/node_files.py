@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.dumps import MAX_BYTES, STDIN, read_dumps, text_of
+from opsk.cli.dumps import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
 from opsk.errors import InputError
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.hosts import natural
@@ -195,7 +195,7 @@ def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(_HEAD_BYTES)
-        if content.startswith(b"\x1f\x8b"):
+        if content.startswith(GZIP):
             return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content, _HEAD_BYTES)
     except (OSError, zlib.error):
         return b""
@@ -212,11 +212,18 @@ def _files_of_tar(path: Path) -> tuple[dict[str, str], str | None]:
     """Return the files of a tar archive that are read of a sysfs tree, and what stopped the reading early.
 
     Nothing is unpacked to disk.
+
+    Raises
+    ------
+    InputError
+        It unpacks to more than any archive does.
     """
     files: dict[str, str] = {}
     try:
         content = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:*") as archive:
+        # Unpacked first, within a bound: tarfile would take what an archive calls a name whole, however long.
+        content = unpacked(content, path) if content.startswith(GZIP) else content
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number > _MOST_MEMBERS:
                     return files, f"{path}: more than {_MOST_MEMBERS} files in it, the rest is left out"

@@ -16,6 +16,7 @@ from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.plan_file import PlanFile, read_plan_file
 from opsk.cli.plan_of_script import plan_of_script
 from opsk.cli.route_files import read_routes
+from opsk.cli.work_of_job import JobWork
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
@@ -89,6 +90,8 @@ class Request:
     routes: Sequence[Path] = ()
     node_files: Sequence[Path] = ()
     adaptive: bool = False
+    work: JobWork | None = None
+    """What the job trains, where that is known better than from its record."""
 
 
 def gather(request: Request, slurm: SlurmClient) -> Asked:
@@ -106,15 +109,15 @@ def gather(request: Request, slurm: SlurmClient) -> Asked:
     site = load_site()
     cluster_name = request.cluster or (file.cluster if file else None) or site.cluster
     cluster = named_cluster(cluster_name) if cluster_name else None
-    model, plan, assumed = _work(file, job)
+    model, plan, assumed = _work(file, job, request.work)
     nodes = _nodes(request, job)
     ground = read_ground(request, cluster, nodes)
     gpus_per_node, more = _gpus_per_node(request, job, file, cluster, plan, ground.nodes)
-    if file is None and job is not None and request.nodes is None:
+    if file is None and request.work is None and job is not None and request.nodes is None:
         plan, fitted = _as_given(plan, len(ground.nodes) * gpus_per_node)
         more = [*more, *fitted]
     step = COMMUNICATION_ONLY
-    if cluster and file:  # of a stand-in for the job's model no step could be predicted
+    if cluster and (file or request.work):  # of a stand-in for the job's model no step could be predicted
         step = step_model(model, plan, as_cabled(cluster, ground.rails), load_efficiency(site.efficiency))
     return Asked(
         model=model,
@@ -203,8 +206,10 @@ def read_ground(files: FabricFiles, cluster: ClusterSpec | None, nodes: Sequence
     )
 
 
-def _work(file: PlanFile | None, job: JobRecord | None) -> tuple[ModelShape, Plan, list[Assumption]]:
-    """Return model and plan of the file, else of the job's record.
+def _work(
+    file: PlanFile | None, job: JobRecord | None, work: JobWork | None
+) -> tuple[ModelShape, Plan, list[Assumption]]:
+    """Return model and plan of the file, else what is known of the job, else those of its record.
 
     Raises
     ------
@@ -213,6 +218,8 @@ def _work(file: PlanFile | None, job: JobRecord | None) -> tuple[ModelShape, Pla
     """
     if file is not None:
         return file.model, file.plan, []
+    if work is not None:
+        return work.model, work.plan, list(work.assumed)
     if job is None:
         raise InputError("nothing to place", hint="name a PLAN.toml, or --job ID")
     return STAND_IN, *_recorded_plan(job)
@@ -239,23 +246,22 @@ def _hb_domains(rails: Rails, told: Mapping[str, NodeTopology]) -> dict[str, str
 
 
 def _recorded_plan(job: JobRecord) -> tuple[Plan, list[Assumption]]:
-    """Return the plan that the advice in the job's comment names.
+    """Return the plan that the advice in the job's ``admin_comment`` names, else the one that its script tells.
 
     Raises
     ------
     InputError
         There is no advice, or it names no plan.
     """
-    for comment in (job.admin_comment, job.comment):
-        record = AdviceRecord.parse(comment) if comment else None
-        if record is not None and None not in (record.tp, record.pp, record.dp):
-            tp, pp, dp = record.tp or 1, record.pp or 1, record.dp or 1
-            plan = Plan(tp=tp, pp=pp, cp=record.cp or 1, ep=record.ep or 1, dp=dp, global_batch=dp * 4 * pp)
-            why = "the job's record has the plan, not the model: axes are weighed as a dense 70B model would"
-            return plan, [
-                Assumption(field="model", value=STAND_IN.name, why=why),
-                Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches a stage"),
-            ]
+    record = AdviceRecord.parse(job.admin_comment or "")
+    if record is not None and None not in (record.tp, record.pp, record.dp):
+        tp, pp, dp = record.tp or 1, record.pp or 1, record.dp or 1
+        plan = Plan(tp=tp, pp=pp, cp=record.cp or 1, ep=record.ep or 1, dp=dp, global_batch=dp * 4 * pp)
+        why = "the job's record has the plan, not the model: axes are weighed as a dense 70B model would"
+        return plan, [
+            Assumption(field="model", value=STAND_IN.name, why=why),
+            Assumption(field="plan.global_batch", value=plan.global_batch, why="four micro-batches a stage"),
+        ]
     stated = plan_of_script(job)
     if stated is not None:
         why = "the job's script tells the plan: axes are weighed as a dense 70B model would"

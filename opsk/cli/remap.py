@@ -8,19 +8,24 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json
-from opsk.cli.remap_apply import Applied, apply_option, chosen_option
+from opsk.cli.document import echo_json, harmless
+from opsk.cli.remap_apply import apply_option, journal_at
 from opsk.cli.remap_document import remap_document
-from opsk.cli.remap_inputs import NO_JOB, Gathered, RemapRequest, gather_remap
+from opsk.cli.remap_inputs import Gathered, RemapRequest, gather_remap
+from opsk.cli.remap_journal import journal_command
 from opsk.cli.remap_picture import applied_picture, picture
+from opsk.cli.remap_terms import terms_of, until_end_s_of
 from opsk.errors import ExitStatus
 from opsk.planner.ranks import RankOrder
 from opsk.planner.remap import terms as usual
 from opsk.planner.remap.named import FORMS, named_failure
 from opsk.planner.remap.remap import remap as all_options
 from opsk.planner.remap.terms import Terms
-from opsk.slurm.choice import slurm_client
-from opsk.slurm.remap_commands import UNKNOWN_JOB
+from opsk.planner.remap.values import Option
+from opsk.remapping.beginning import chosen_option, world_for
+from opsk.remapping.carrying_out import Applied
+from opsk.remapping.world import World
+from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk.slurm.topology.release import parse_release
 
 _SECONDS = click.FloatRange(min=0.0, max=1e9)
@@ -47,9 +52,11 @@ def _time_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("job", required=False, metavar="[JOB]")
-@click.option("--failed", multiple=True, required=True, metavar="WHAT",
+@click.option("--failed", multiple=True, metavar="WHAT",
               help="What failed: " + ", ".join(FORMS) + "; may be repeated.")  # fmt: skip
-@click.option("--plan", metavar="PLAN.toml", help="The job's plan; else that of the advice in its Slurm record.")
+@click.option(
+    "--plan", metavar="PLAN.toml", help="The job's plan; else what its advice, its script or its record tells."
+)
 @click.option("--nodes", metavar="LIST", help="Nodes that the job uses, in the order of its ranks.")
 @click.option("--spares", metavar="LIST", help="Nodes that the job holds and does not use.")
 @click.option("--free", metavar="LIST", help="Nodes that the job could get; else the idle ones of its partition.")
@@ -73,39 +80,69 @@ def _time_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--rank-file", default="opsk-ranks.txt", show_default=True, metavar="FILE",
               help="Where the file with one host per rank will be; --apply writes it.")  # fmt: skip
 @click.option("--apply", "chosen", metavar="KIND|N", help="Carry out the first option of this kind, or number N.")
-@click.option("--yes", is_flag=True, help="Do not ask before --apply acts.")
+@click.option("--world", metavar="HASH",
+              help="With --apply: only if the option's world (see --json) is still this one.")  # fmt: skip
+@click.option("--until-end-s", type=_SECONDS, metavar="S",
+              help="Goodput is told until then; else until the job's time limit, or over the horizon.")  # fmt: skip
+@click.option("--journal", is_flag=True, help="List what was carried out, and how far it got.")
+@click.option("--resume", metavar="ID", help="Go on with a remap that was broken off.")
+@click.option("--undo", metavar="ID", help="Take a remap back, as far as Slurm allows.")
+@click.option("--resume-node", metavar="LIST", help="Take nodes back that opsk drained, after their repair.")
+@click.option("--journal-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Where the journal is.  [default: opsk/remaps in the user's state folder]")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask before anything is run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def remap(
     job: str | None, *, failed: tuple[str, ...], plan: str | None, nodes: str | None, spares: str | None,
     free: str | None, placement: Path | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
     node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str | None,
-    optical: bool, slurm_release: str | None, rank_file: str, chosen: str | None, yes: bool, as_json: bool,
-    **times: float,
+    optical: bool, slurm_release: str | None, rank_file: str, chosen: str | None, world: str | None,
+    until_end_s: float | None, journal: bool, resume: str | None, undo: str | None, resume_node: str | None,
+    journal_dir: Path | None, yes: bool, as_json: bool, **times: float,
 ) -> int:  # fmt: skip
     """Show what job JOB can do after a failure: who takes over, how fast it then runs, what it loses.
 
     JOB is left out, or -, where --plan, and --nodes or --placement, say all of it.
 
-    Exit status: 0 an answer; 2 wrong usage, or WHAT is not known; 3 Slurm does not answer, or refused a command of
-    --apply.
+    --apply writes a journal: --journal lists it, --resume ID goes on with what was broken off, --undo ID takes it back
+    as far as Slurm allows.
+
+    Exit status: 0 an answer; 2 wrong usage, or WHAT is not known; 3 Slurm does not answer, or refused a command, or
+    something has changed since the plan was made.
     """
-    if as_json and chosen and not yes:
-        raise click.UsageError("--apply asks before it acts: with --json give --yes as well")
+    asks = [resume, undo, resume_node]
+    if as_json and (chosen or any(asks)) and not yes:
+        raise click.UsageError("this asks before it acts: with --json give --yes as well")
+    if sum([journal, *(each is not None for each in (*asks, chosen))]) > 1:
+        raise click.UsageError("one of --apply, --journal, --resume, --undo and --resume-node at a time")
+    if journal or any(each is not None for each in asks):
+        return journal_command(
+            slurm_client(), journal_dir, shown=journal, resumed=resume, undone=undo, nodes=resume_node, yes=yes,
+            as_json=as_json,
+        )  # fmt: skip
+    if not failed:
+        raise click.UsageError("say what failed: --failed " + ", ".join(FORMS))
     request = RemapRequest(
         job=job, plan=plan, nodes=nodes, spares=spares, free=free, placement=placement, fabric=fabric, routes=routes,
         node_files=node_file, cluster=cluster, gpus_per_node=gpus_per_node, rank_order=rank_order,
         release=parse_release(slurm_release) if slurm_release else None,
     )  # fmt: skip
-    found = gather_remap(request, slurm_client())
-    terms = _terms(found, job, optical=optical, rank_file=rank_file, **times)
-    answer = all_options(found.situation, named_failure(failed, found.machine), terms)
-    document = remap_document(found, answer, terms)
+    slurm = slurm_client()
+    found = gather_remap(request, slurm)
+    left_s = until_end_s if until_end_s is not None else until_end_s_of(found)
+    terms = terms_of(found, job, optical=optical, rank_file=rank_file, until_end_s=left_s, **times)
+    failure = named_failure(failed, found.machine)
+    answer = all_options(found.situation, failure, terms)
+    document = remap_document(found, answer, terms, failure)
     applied: Applied | None = None
     if chosen is not None:
         option = chosen_option(answer, chosen)
         if not as_json:
             picture(document)
-        applied = apply_option(option, found.job, terms, ask=None if yes else click.confirm)
+        applied = _applied(
+            option, found, terms, slurm, failed=answer.damage.failed, world=world, journal_dir=journal_dir, yes=yes,
+            quiet=as_json,
+        )  # fmt: skip
         document["applied"] = applied
     if as_json:
         echo_json(document)
@@ -113,10 +150,24 @@ def remap(
         applied_picture(applied)
     else:
         picture(document)
-    return ExitStatus.UNAVAILABLE if applied is not None and applied.refused is not None else ExitStatus.ANSWER
+    went_wrong = applied is not None and (applied.refused is not None or applied.is_outdated)
+    return ExitStatus.UNAVAILABLE if went_wrong else ExitStatus.ANSWER
 
 
-def _terms(found: Gathered, job: str | None, **given: Any) -> Terms:
-    """Return the job and the times of this site."""
-    name = str(found.job.id) if found.job is not None else job if job not in {None, NO_JOB} else UNKNOWN_JOB
-    return Terms(job=name or UNKNOWN_JOB, site=found.site, is_running=found.is_running, **given)
+def _applied(
+    option: Option, found: Gathered, terms: Terms, slurm: ChosenClient, *, failed: tuple[str, ...],
+    world: str | None, journal_dir: Path | None, yes: bool, quiet: bool,
+) -> Applied:  # fmt: skip
+    """Carry an option out, unless it rests on another world than the caller saw."""
+    now: World = world_for(option, found.job, found.records)
+    if world is not None and world != now.hash:
+        said = f"the world is {now.hash} now, the plan was made from {world[:40]}: look at the options again"
+        return Applied(kind=option.kind.value, title=option.title, said=said, is_outdated=True)
+    return apply_option(
+        option, found, terms, failed=failed, journal=journal_at(journal_dir), slurm=slurm,
+        ask=None if yes else click.confirm, tell=None if quiet else _told,
+    )  # fmt: skip
+
+
+def _told(line: str) -> None:
+    click.echo(f"opsk: {harmless(line)}", err=True)

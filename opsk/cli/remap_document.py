@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.cli.remap_inputs import Gathered
+from opsk.planner.remap.failure import Failure, wreck
+from opsk.planner.remap.preview import Preview, preview
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option
+from opsk.remapping.beginning import world_for
 from opsk.slurm.remap_commands import Command
 from opsk.slurm.topology.release import show_release
 
 
-def remap_document(found: Gathered, answer: Answer, terms: Terms) -> dict[str, Any]:
+def remap_document(found: Gathered, answer: Answer, terms: Terms, failure: Failure) -> dict[str, Any]:
     """Return what is hit, how the job runs today, all options, and those that are not there."""
+    broken = wreck(found.situation, failure)
     return {
         "job": terms.job,
         "is_running": terms.is_running,
@@ -30,7 +34,14 @@ def remap_document(found: Gathered, answer: Answer, terms: Terms) -> dict[str, A
         "what": "step" if found.situation.job.step.is_whole else "communication",
         "nothing_to_do": answer.nothing_to_do,
         "horizon_s": terms.horizon_s,
-        "options": [_option(number, option) for number, option in enumerate(answer.options, start=1)],
+        "options": [
+            {
+                **_option(number, option),
+                "world": world_for(option, found.job, found.records).hash,
+                "preview": _preview(preview(found.situation, broken, option)),
+            }
+            for number, option in enumerate(answer.options, start=1)
+        ],
         "refused": answer.refused,
         "notes": answer.notes,
         "assumed": found.assumed,
@@ -52,6 +63,8 @@ def _option(number: int, option: Option) -> dict[str, Any]:
         "downtime": option.downtime,
         "lost_s": option.lost_s,
         "lost": option.lost,
+        "goodput": option.goodput,
+        "goodput_over_s": option.goodput_over_s,
         "commands": [_command(command) for command in option.commands],
         "needs": option.needs,
         "why": option.why,
@@ -65,6 +78,18 @@ def _option(number: int, option: Option) -> dict[str, Any]:
         },
         "rank_file": option.rank_file,
         "gpu_order": dict(option.gpu_order),
+    }
+
+
+def _preview(found: Preview) -> dict[str, Any]:
+    """Return the seats of the nodes where something changes or failed; -1 is a free seat."""
+    shown = found.only_changed()
+    return {
+        "nodes": shown.before.nodes,
+        "columns": shown.before.columns,
+        "before": shown.before.ranks,
+        "after": shown.after.ranks,
+        "failed": shown.before.failed,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from opsk.cli.document import harmless
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.place_inputs import Asked, Request, gather
+from opsk.cli.work_of_job import work_of_job
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.hostlist import expand, fold
@@ -23,6 +24,7 @@ from opsk.planner.ranks import RankOrder
 from opsk.planner.remap.named import Machine
 from opsk.planner.remap.situation import Hosts, Situation, prepare
 from opsk.planner.step_model import as_cabled
+from opsk.remapping.beginning import launcher_of
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import SlurmSite
@@ -54,16 +56,22 @@ class RemapRequest:
     gpus_per_node: int | None
     rank_order: str | None
     release: tuple[int, int] | None
+    avoid: Collection[str] = ()
+    """Nodes that are no free ones, for something is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Everything that is asked about: the situation, where names are looked up, and Slurm as far as it is known."""
+    """Everything that is asked about: the situation, where names are looked up, and Slurm as far as it is known.
+
+    ``records`` are Slurm's nodes as the plan was made from them.
+    """
 
     asked: Asked
     situation: Situation
     machine: Machine
     job: JobRecord | None
+    records: Mapping[str, NodeRecord]
     site: SlurmSite
     release_is: str
     is_running: bool
@@ -117,7 +125,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
             "neither a job nor all about it is named", hint="name a JOB, or --plan with --nodes or --placement"
         )
     placed = _read_placement(request.placement) if request.placement is not None else None
-    seats = placed.seats(request.placement or Path()) if placed is not None else None
+    seats = placed.seats(request.placement or Path()) if placed is not None else _launched_seats(request, job, assumed)
     own, spares = _own_nodes(request, job, seats)
     records = _node_records(slurm) if job is not None else {}
     free = _free_nodes(request, job, records, own + spares)
@@ -131,6 +139,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
             gpus_per_node=request.gpus_per_node or (job.gpus_per_node if job and job.nodes else None),
             routes=request.routes,
             node_files=request.node_files,
+            work=work_of_job(job) if job is not None and request.plan is None else None,
         ),
         slurm,
     )
@@ -140,7 +149,9 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
     topologies = on_fabric(read_node_files(request.node_files), asked.rails) if request.node_files else {}
     hosts = _hosts(asked, job, records, seats, spares, free, topologies, assumed)
     situation = _situation(asked, seats, hosts, order)
-    domains, _ = hb_domains(asked.rails.attachments, topologies=topologies)
+    known = asked.hb_domains or {}
+    members = {name: [node for node in known if known[node] == name] for name in dict.fromkeys(known.values())}
+    domains, _ = hb_domains(asked.rails.attachments, members, topologies)
     machine = Machine(
         fabric=asked.fabric,
         rails=asked.rails,
@@ -155,6 +166,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
         situation=situation,
         machine=machine,
         job=job,
+        records=records,
         site=SlurmSite(release=release, topology=_topology(slurm) if job is not None else None),
         release_is=said,
         is_running=job is None or job.is_active,
@@ -176,6 +188,21 @@ def _job(
         why = f"Slurm was not asked: {error.message}"
         assumed.append(Assumption(field="job.state", value="RUNNING", why=why))
         return None
+
+
+def _launched_seats(
+    request: RemapRequest, job: JobRecord | None, assumed: list[Assumption]
+) -> list[tuple[str, int]] | None:
+    """Return where the job's own launcher (``opsk launch``) says that its ranks are; ``None`` where it has none."""
+    launcher = launcher_of(job) if request.nodes is None else None
+    if launcher is None or not launcher.said.ranks:
+        return None
+    ranks = sorted(launcher.said.ranks, key=lambda seat: seat.rank)
+    if [seat.rank for seat in ranks] != list(range(len(ranks))):
+        return None
+    why = f"{launcher.files['launched']}: the job's launcher says so"
+    assumed.append(Assumption(field="placement", value="launcher", why=why))
+    return [(seat.node, seat.gpu) for seat in ranks]
 
 
 def _read_placement(path: Path) -> _Placed:
@@ -234,7 +261,7 @@ def _free_nodes(
         return [node for node in expand(request.free) if node not in set(own)]
     if job is None:
         return []
-    excluded = {*own, *job.excluded_nodes}
+    excluded = {*own, *job.excluded_nodes, *request.avoid}
     return [
         node.name
         for node in records.values()

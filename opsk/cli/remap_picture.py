@@ -10,12 +10,15 @@ from typing import Any
 import click
 
 from opsk.cli.document import harmless, plain
-from opsk.cli.remap_apply import Applied
+from opsk.remapping.carrying_out import Applied
 from opsk.units import format_duration
 
 WIDTH = 80
 _MOST_SHOWN = 4
 _MOST_RANKS = 8
+_MOST_ROWS = 8
+_MOST_COLUMNS = 16
+_LONGEST_NODE = 16
 
 
 def picture(document: Mapping[str, Any]) -> None:
@@ -44,9 +47,13 @@ def applied_picture(applied: Applied) -> None:
     if shown["rank_file"]:
         lines += _folded(f"wrote {shown['rank_file']}")
     lines += [line for text in shown["done"] for line in _command("done", text)]
+    if shown["is_outdated"]:
+        lines += _folded(f"NOTHING WAS RUN, the world has changed: {shown['said']}")
     if shown["refused"]:
         lines += [*_command("REFUSED", shown["refused"]), *_folded(f"    {shown['said']}")]
     lines += [line for text, who in shown["left"] for line in _command(who, text)]
+    if shown["journal"]:
+        lines += _folded(f"journal {shown['journal']} (opsk remap --journal, --resume, --undo)")
     click.echo("\n".join(lines))
 
 
@@ -110,6 +117,11 @@ def _option(option: Mapping[str, Any], common: Collection[str]) -> Iterator[str]
     if option["rendezvous"]["changes"]:
         names = option["rendezvous"]
         yield from _folded(f"   MASTER_ADDR changes: {names['before']} to {names['after']}", "   ")
+    if option["goodput"] is not None:
+        yield from _folded(
+            f"   goodput {_percent(option['goodput'])} over {format_duration(option['goodput_over_s'])}", "   "
+        )
+    yield from _seats(option["preview"])
     for node, gpus in list(option["gpu_order"].items())[:_MOST_SHOWN]:
         yield from _folded(f"   on {node}: CUDA_VISIBLE_DEVICES={gpus}", "   ")
     for command in option["commands"]:
@@ -120,6 +132,32 @@ def _option(option: Mapping[str, Any], common: Collection[str]) -> Iterator[str]
         if need in common:
             continue
         yield from _folded(f"   needs: {need}", "     ")
+
+
+def _seats(seats: Mapping[str, Any]) -> Iterator[str]:
+    """Yield who sits where before and after, one line a node; x marks what failed."""
+    if not seats["nodes"] or len(seats["columns"]) > _MOST_COLUMNS:
+        return
+    rows = list(zip(seats["nodes"], seats["before"], seats["after"], seats["failed"], strict=True))
+    wide = max(len(str(rank)) for _, before, after, _ in rows for rank in (*before, *after)) + 2
+    wide = max(wide, *(len(name.rpartition(" ")[2]) + 1 for name in seats["columns"]))
+    name = min(max(len(node) for node, *_ in rows), _LONGEST_NODE)
+    if name + 2 * wide * len(seats["columns"]) > WIDTH + _LONGEST_NODE:
+        return
+    kind = "rail" if all(column.startswith("rail ") for column in seats["columns"]) else "gpu"
+    head = "".join(f"{column.rpartition(' ')[2]:>{wide}}" for column in seats["columns"])
+    yield f"   {kind:<{name}} {head}  ->{head}"
+    for node, before, after, failed in rows[:_MOST_ROWS]:
+        cells = [
+            "".join(f"{_seat(*seat):>{wide}}" for seat in zip(each, failed, strict=True)) for each in (before, after)
+        ]
+        yield harmless(f"   {node[:name]:<{name}} {cells[0]}  ->{cells[1]}")
+    if len(rows) > _MOST_ROWS:
+        yield f"   ... {len(rows) - _MOST_ROWS} more nodes: --json"
+
+
+def _seat(rank: int, failed: bool) -> str:
+    return "x" if failed and rank < 0 else f"{rank}x" if failed else "." if rank < 0 else str(rank)
 
 
 def _common(lists: Sequence[Sequence[str]]) -> list[str]:

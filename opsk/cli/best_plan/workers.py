@@ -24,6 +24,7 @@ from opsk.planner.best_plan.parts import FIRST_ROWS, all_joined, lists_of, part_
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.best_plan.search import WALKED, searched
 from opsk.planner.best_plan.space import Space, space_of
+from opsk.spawning import safe_imports
 
 TOLD_EVERY_S = 0.1
 """A worker says at most so often how far it is."""
@@ -119,7 +120,8 @@ class _Others:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_work, args=(there,), daemon=True, name=f"opsk-plan-{number}")
-        process.start()
+        with safe_imports():
+            process.start()
         there.close()  # so that its end is seen here when the process ends
         self.processes[number], self.pipes[number] = process, here
 

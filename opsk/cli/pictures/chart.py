@@ -31,13 +31,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """A panel of lines; ``log_x`` spaces doublings evenly."""
+    """A panel of lines; ``log_x`` and ``log_y`` space doublings evenly (values that are not above zero forbid it)."""
 
     title: str
     x_label: str
     y_label: str
     lines: Sequence[Line]
     log_x: bool = False
+    log_y: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +155,9 @@ def _lines(panel: Lines, x: float, y: float) -> Iterator[Shape]:
         yield Word(x=x + _LEFT, y=y + PANEL_HEIGHT / 2, text="no points", colour=DIM)
         return
     across = _Scale.of([px for line in shown for px, _ in line.points], log=panel.log_x, from_zero=False)
-    up = _Scale.of([py for line in shown for _, py in line.points], log=False, from_zero=True)
+    heights = [py for line in shown for _, py in line.points]
+    is_log = panel.log_y and min(heights) > 0
+    up = _Scale.of_powers(heights) if is_log else _Scale.of(heights, log=False, from_zero=True)
     left, right = x + _LEFT, x + PANEL_WIDTH - _RIGHT
     top, bottom = y + _TOP, y + PANEL_HEIGHT - _BOTTOM
     for tick in up.ticks():
@@ -212,6 +215,12 @@ class _Scale:
         if from_zero:
             return cls(low=0.0, high=_round_up(high), log=False)
         return cls(low=low, high=high, log=log and low > 0)
+
+    @classmethod
+    def of_powers(cls, values: Sequence[float]) -> _Scale:
+        """Return the logarithmic scale between powers of ten that holds all values: a small rise looks small."""
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+        return cls(low=10.0**low, high=10.0 ** max(high, low + 1), log=True)
 
     def place(self, value: float) -> float:
         """Return where a value lies."""

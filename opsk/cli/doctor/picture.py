@@ -1,0 +1,42 @@
+"""How do people read what was found? What is wrong first, each with where it is and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+import click
+
+from opsk.cli.doctor.finding import Finding, Level
+from opsk.cli.document import harmless
+
+WIDTH = 100
+_INDENT = " " * 4
+_MARKS = {Level.WRONG: "✗", Level.UNKNOWN: "?", Level.NOTE: "·", Level.SOUND: "✓"}
+
+
+def show(found: Sequence[Finding], *, everything: bool) -> None:
+    """Print the findings, the worst first, and how many there are of each kind."""
+    for level, mark in _MARKS.items():
+        for finding in found:
+            if finding.level is level and (everything or level is not Level.SOUND):
+                _print(finding, mark)
+    counts = {level: sum(finding.level is level for finding in found) for level in _MARKS}
+    more = "" if everything or not counts[Level.SOUND] else " (--all shows it)"
+    verdict = f"{counts[Level.WRONG]} wrong" if counts[Level.WRONG] else "nothing wrong"
+    could = f", {counts[Level.UNKNOWN]} could not be looked at" if counts[Level.UNKNOWN] else ""
+    click.echo(f"{verdict}{could}, {counts[Level.SOUND]} sound{more}")
+
+
+def _print(finding: Finding, mark: str) -> None:
+    head = f"{mark} {finding.check}: {harmless(finding.what)}"
+    lines = wrap(head, WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
+    if finding.where and finding.where not in finding.what:
+        lines.append(f"{_INDENT}at {harmless(finding.where)}")
+    if finding.hint:
+        first, rest = f"{_INDENT}→ ", f"{_INDENT}  "
+        lines += wrap(
+            harmless(finding.hint), WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    click.echo("\n".join(lines))

@@ -1,0 +1,256 @@
+"""The command ``opsk events``: which hardware fails now, whom does it hit, and what is to be done?"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import click
+
+from opsk.cli.doctor.exporters import urls_in
+from opsk.cli.document import echo_json, harmless, plain
+from opsk.cli.events.pages import Page, address_of, read_pages
+from opsk.config import TopConfig, load_site
+from opsk.errors import ExitStatus, InputError, OpskError, UnavailableError
+from opsk.hostlist import expand
+from opsk.planner.events.detection import NOTHING, Known, detect, told
+from opsk.planner.events.from_samples import NAMES, NodeParts, job_of_slurm, node_of_slurm, parts_of_node
+from opsk.planner.events.observations import JobSeen, NodeSeen, Observations
+from opsk.planner.events.values import Event, Severity
+from opsk.slurm.choice import slurm_client
+from opsk.slurm.client import SlurmClient
+
+WIDTH = 100
+_MOST_NODES = 4
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """One look: what was seen, and who did not answer."""
+
+    observations: Observations
+    problems: tuple[str, ...]
+
+
+@click.command()
+@click.option("--exporter", "exporters", multiple=True, metavar="NODE[=URL]",
+              help="An exporter to read; may be repeated, and NODE may be a list (n[0-7]).")  # fmt: skip
+@click.option("--exporters", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Exporters to read, one NODE, NODE=URL or URL a line.")  # fmt: skip
+@click.option("--slurm/--no-slurm", default=True, show_default=True,
+              help="Ask Slurm for nodes that are down, and for the jobs that are hit.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Look again and again; tell what begins and what ends.")
+@click.option("--every", "every_s", type=click.FloatRange(0.2, 3600), default=5.0, show_default=True, metavar="S",
+              help="With --follow: time between two looks.")  # fmt: skip
+@click.option("--for", "for_s", type=click.FloatRange(0, 1e7), metavar="S", help="With --follow: end after this time.")
+@click.option("--json", "as_json", is_flag=True,
+              help="One JSON document on stdout; with --follow one a line, for each change.")  # fmt: skip
+def events(
+    exporters: tuple[str, ...], file: Path | None, slurm: bool, follow: bool, every_s: float, for_s: float | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Show what fails: GPUs, NICs, leaves, HB domains and nodes, from the nodes' exporters and from Slurm.
+
+    Without --exporter and --exporters those of exporter_targets under [top] in opsk.toml are read, else all nodes that
+    Slurm knows, at its exporter_port.
+
+    Exit status: 0 nothing fatal; 1 something is; 3 nobody answered.
+    """
+    client = slurm_client() if slurm else None
+    urls = _urls(exporters, file, client, load_site().top)
+    if follow:
+        return _follow(urls, client, every_s=every_s, for_s=for_s, as_json=as_json)
+    seen = _look(urls, client, time.time())
+    found = told(detect(seen.observations, is_only_look=True))
+    if as_json:
+        echo_json({"at": _time(seen.observations.at_s), "events": [_row(event) for event in found],
+                   "problems": seen.problems})  # fmt: skip
+    else:
+        _picture(found, seen)
+    return _status(found)
+
+
+def _status(found: tuple[Event, ...]) -> int:
+    is_bad = any(event.severity is Severity.FATAL and not event.is_over for event in found)
+    return ExitStatus.BAD_NEWS if is_bad else ExitStatus.ANSWER
+
+
+def _urls(words: tuple[str, ...], file: Path | None, client: SlurmClient | None, top: TopConfig) -> dict[str, str]:
+    """Return the exporters by node.
+
+    Raises
+    ------
+    InputError
+        None is named and nobody is there to ask, a name is none, or the site's file of targets cannot be read.
+    """
+    named = [*words, *(_lines(file) if file is not None else ())]
+    if named:
+        nodes = [each for word in named for each in ([word] if "=" in word or "://" in word else expand(word))]
+        return dict(address_of(each) for each in nodes)
+    scheme = "https" if top.tls else "http"
+    if top.exporter_targets is not None:
+        urls, problems = urls_in(top.exporter_targets, scheme)
+        for problem in problems:
+            raise InputError(f"{top.exporter_targets}: {problem.what}", hint=problem.hint)
+        return urls
+    if client is None or not top.exporter_port:
+        raise InputError("no exporter is named", hint="name them with --exporter n[0-7], or leave --no-slurm out")
+    return {node.name: f"{scheme}://{node.name}:{top.exporter_port}/metrics" for node in client.nodes()}
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        text = file.read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(harmless(f"{file}: {error.strerror}"), hint="a file with one exporter a line") from error
+    for line in text.split("\n"):
+        word = line.partition("#")[0].strip()
+        if word:
+            yield word
+
+
+def _look(urls: Mapping[str, str], client: SlurmClient | None, at_s: float) -> _Seen:
+    """Look once.
+
+    Raises
+    ------
+    UnavailableError
+        Nobody answers.
+    """
+    pages = read_pages(urls, NAMES)
+    problems = [page.problem for page in pages if page.problem]
+    nodes, jobs = _of_slurm(client, pages, problems)
+    if not nodes and all(page.problem for page in pages):
+        raise UnavailableError("; ".join(problems[:3]) or "nobody is there to ask", hint="are the exporters running?")
+    parts = [_parts(page) for page in pages if not page.problem]
+    return _Seen(
+        observations=Observations(
+            at_s=at_s,
+            nodes=nodes or tuple(_alone(page) for page in pages),
+            gpus=tuple(gpu for found in parts for gpu in found.gpus),
+            ports=tuple(port for found in parts for port in found.ports),
+            jobs=jobs,
+        ),
+        problems=tuple(problems),
+    )
+
+
+def _parts(page: Page) -> NodeParts:
+    return parts_of_node(page.node, page.samples)
+
+
+def _alone(page: Page) -> NodeSeen:
+    parts = _parts(page)
+    return NodeSeen(name=page.node, is_read=not page.problem, sxids=parts.sxids, domain=parts.domain)
+
+
+def _of_slurm(
+    client: SlurmClient | None, pages: tuple[Page, ...], problems: list[str]
+) -> tuple[tuple[NodeSeen, ...], tuple[JobSeen, ...]]:
+    """Return nodes and running jobs as Slurm tells them; nothing where it does not answer."""
+    if client is None:
+        return (), ()
+    try:
+        records, jobs = client.nodes(), client.jobs(details=True)
+    except OpskError as error:
+        problems.append(f"Slurm: {error.message}")
+        return (), ()
+    of_page = {page.node: page for page in pages}
+    nodes = []
+    for record in records:
+        page = of_page.get(record.name)
+        is_read = page is not None and not page.problem
+        parts = _parts(page) if page is not None and is_read else None
+        nodes.append(node_of_slurm(record, is_read=is_read, parts=parts))
+    known = {record.name for record in records}
+    nodes += [_alone(page) for page in pages if page.node not in known]
+    return tuple(nodes), tuple(job_of_slurm(job) for job in jobs if job.is_active)
+
+
+def _follow(
+    urls: Mapping[str, str], client: SlurmClient | None, *, every_s: float, for_s: float | None, as_json: bool
+) -> int:
+    """Look again and again until the time is over or the caller has enough."""
+    known: Known = NOTHING
+    shown: dict[str, tuple[object, ...]] = {}
+    silent: tuple[str, ...] = ()
+    end = time.monotonic() + for_s if for_s is not None else None
+    while True:
+        began = time.monotonic()
+        try:
+            seen = _look(urls, client, time.time())
+        except UnavailableError as error:
+            seen = _Seen(observations=Observations(at_s=time.time()), problems=(error.message,))
+        known = detect(seen.observations, known)
+        if seen.problems != silent:
+            silent = seen.problems
+            for problem in silent[:_MOST_NODES]:
+                click.echo(harmless(f"opsk: no answer: {problem}"), err=True)
+        for event in told(known):
+            now = (event.first_seen_s, event.is_over, event.severity, event.jobs)
+            if shown.get(event.key) != now:
+                shown[event.key] = now
+                _tell(event, as_json=as_json)
+        if end is not None and time.monotonic() >= end:
+            return _status(told(known))
+        time.sleep(max(every_s - (time.monotonic() - began), 0.05))
+
+
+def _tell(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(plain(_row(event))))
+        return
+    for line in _lines_of(event):
+        click.echo(line)
+
+
+def _picture(found: tuple[Event, ...], seen: _Seen) -> None:
+    for event in found:
+        for line in _lines_of(event):
+            click.echo(line)
+    if not found:
+        click.echo(f"nothing fails on {len(seen.observations.nodes)} nodes")
+    for problem in seen.problems[:_MOST_NODES]:
+        click.echo(harmless(f"no answer: {problem}"))
+    if len(seen.problems) > _MOST_NODES:
+        click.echo(f"... and {len(seen.problems) - _MOST_NODES} more without an answer")
+
+
+def _lines_of(event: Event) -> Iterator[str]:
+    word = "over" if event.is_over else event.severity.value
+    yield harmless(f"{_time(event.first_seen_s):%F %T}Z  {word:<8}  {event.failed}  {event.text}")
+    if event.is_over:
+        return
+    yield from wrap(harmless(event.action), WIDTH, initial_indent="    ", subsequent_indent="    ")
+    for job in event.jobs[:_MOST_NODES]:
+        yield harmless(f"    job {job}: opsk remap {job} --failed {event.failed}")
+
+
+def _row(event: Event) -> dict[str, Any]:
+    """Return one event with the keys that programs rely on."""
+    return {
+        "key": event.key,
+        "failed": event.failed,
+        "part": event.part,
+        "severity": event.severity,
+        "is_over": event.is_over,
+        "first_seen": _time(event.first_seen_s),
+        "last_seen": _time(event.last_seen_s),
+        "count": event.count,
+        "text": event.text,
+        "action": event.action,
+        "source": event.source,
+        "nodes": event.nodes,
+        "jobs": event.jobs,
+    }
+
+
+def _time(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, tz=UTC)

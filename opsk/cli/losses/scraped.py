@@ -1,0 +1,53 @@
+"""What do files with scrapes of opsk's exporters hold? ``NODE=FILE``, or a file that is called as its node."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from opsk.cli.document import harmless
+from opsk.errors import InputError
+from opsk.planner.events.exposition import stamped_samples
+from opsk.planner.losses.scrapes import Scrape, Series
+
+MAX_BYTES = 32 << 20
+_LONGEST_LINE = 8192
+
+
+def read_scrape(argument: str) -> Scrape:
+    """Read one scrape; its time is that of the file, where samples have none of their own.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or has no series of opsk's exporters.
+    """
+    node, sign, name = argument.partition("=")
+    path = Path(name if sign else argument)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        at_s = path.stat().st_mtime
+    except OSError as error:
+        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name a scrape: NODE=FILE") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(harmless(f"{path}: larger than {MAX_BYTES} bytes"), hint="is this a scrape?")
+    values, stamped_s = parse_scrape(data)
+    if not values:
+        raise InputError(
+            harmless(f"{path}: no series of opsk's exporters"), hint="opsk exporter --once writes what is wanted"
+        )
+    return Scrape(node=node if sign else re.split(r"[.@]", path.name)[0], values=values, at_s=stamped_s or at_s)
+
+
+def parse_scrape(page: bytes) -> tuple[dict[Series, float], float | None]:
+    """Return the series of a page in Prometheus's format, and the time that its samples have [s since 1970]."""
+    found: dict[Series, float] = {}
+    stamped: float | None = None
+    lines = (line for line in page.splitlines() if len(line) <= _LONGEST_LINE)
+    for (name, labels, value), at_s in stamped_samples(lines, "opsk_"):
+        if math.isfinite(value):
+            found[name, frozenset(labels.items())] = value
+        stamped = at_s or stamped
+    return found, stamped

@@ -1,0 +1,224 @@
+"""How does ``opsk postmortem JOB`` come by its evidence, and where do its reports go?"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from opsk.cli.document import echo_json, harmless, plain
+from opsk.cli.postmortem_document import postmortem_document
+from opsk.cli.postmortem_memory import with_prediction_of_job
+from opsk.cli.postmortem_own import give_to_user, leave_mark
+from opsk.config import SiteConfig, load_site
+from opsk.errors import InputError, OpskError, SlurmError
+from opsk.postmortem.evidence import Asked, gather_job
+from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, entries_of
+from opsk.postmortem.evidence.node_files import job_folder, write_whole
+from opsk.postmortem.evidence.recurring import Known, recurrence_of
+from opsk.postmortem.evidence.reporting import remove_note
+from opsk.postmortem.logs import LogFile
+from opsk.postmortem.reasoning import explain
+from opsk.postmortem.report import html_report
+from opsk.postmortem.values import Evidence, Recurrence, Report
+from opsk.slurm.accounting import AccountingClient
+from opsk.slurm.choice import slurm_client
+
+_STILL = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
+_WELL = frozenset(("COMPLETED",))
+_ASK_EVERY_S = 2.0
+
+
+def job_evidence(
+    job: str,
+    *,
+    logs: Sequence[LogFile] = (),
+    gathered: Sequence[Path] = (),
+    recorder: Sequence[Path] = (),
+    is_number: bool = False,
+) -> Evidence:
+    """Return what is known of a job.
+
+    Raises
+    ------
+    InputError, SlurmError
+        Nothing is.
+    """
+    asked = Asked(
+        job_id=job, is_number=is_number, folder=load_site().postmortem.folder, gathered=tuple(gathered),
+        logs=tuple(logs), recorder=tuple(recorder),
+    )  # fmt: skip
+    if not job:
+        return gather_job(asked)
+    return gather_job(asked, accounting=AccountingClient(), client=slurm_client())
+
+
+def explained(evidence: Evidence) -> Report:
+    """Return the report, with what the store knows of the place and the user from before."""
+    first = explain(evidence)
+    known = _recurrence(first)
+    return with_prediction_of_job(explain(evidence, recurrence=known) if known else first)
+
+
+def _recurrence(report: Report) -> tuple[Recurrence, ...]:
+    """Ask the store; a site without one knows nothing, and that is no error."""
+    site = load_site()
+    if report.root is None or not site.store.url:
+        return ()
+    from opsk.cli.store_opening import site_store
+    from opsk.postmortem.evidence.stored import known_failures
+
+    try:
+        engine = site_store(writing=False)
+        try:
+            known: Known = known_failures(engine, days=site.postmortem.days, before_s=_end_s(report))
+        finally:
+            engine.dispose()
+    except OpskError as error:
+        click.echo(f"opsk: earlier failures: {harmless(error.message)}", err=True)
+        return ()
+    return recurrence_of(report, known, days=site.postmortem.days)
+
+
+def _end_s(report: Report) -> float:
+    """Return when the job ended; now where that is not known."""
+    return report.job.end_s if report.job is not None and report.job.end_s is not None else time.time()
+
+
+def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None = None) -> int:
+    """Report on a job that failed: beside its evidence, and in the store; nothing of one that did not.
+
+    Parameters
+    ----------
+    note
+        Of the job in a node's spool; it stays there until all of that is done.
+    wait_s
+        How long nodes and Slurm have to say what they have to say [s]; by default as the site sets it.
+
+    Raises
+    ------
+    InputError, SlurmError
+        Nothing is known of the job, or the report cannot be written.
+    """
+    site = load_site()
+    folder = site.postmortem.folder
+    if folder is None:
+        raise InputError("no folder for reports", hint="[postmortem] folder in opsk.toml")
+    evidence = _settled(job, site.postmortem.wait_s if wait_s is None else wait_s)
+    state = evidence.job.state if evidence.job is not None else ""
+    if state in _WELL:
+        _done(note)
+    if state in _WELL or state in _STILL:
+        return 0
+    report = explained(evidence)
+    keep_report(report, job_folder(folder, job))
+    if _store(report, site):
+        _done(note)
+    return 1 if report.root is not None else 0
+
+
+def _done(note: Path | None) -> None:
+    """Forget that there is something to do."""
+    if note is not None:
+        remove_note(note)
+
+
+def _settled(job: str, wait_s: float) -> Evidence:
+    """Wait, but only so long, until Slurm's record is final and all nodes have said what they have to say."""
+    end = time.monotonic() + wait_s
+    while True:
+        evidence = problem = None
+        try:
+            evidence = job_evidence(job, is_number=True)
+        except (InputError, SlurmError) as error:
+            problem = error
+        late = time.monotonic() >= end
+        if evidence is not None and (late or _is_final(evidence)):
+            return evidence
+        if late and problem is not None:
+            raise problem
+        time.sleep(_ASK_EVERY_S)
+
+
+def _is_final(evidence: Evidence) -> bool:
+    """Tell whether nothing more is to come."""
+    facts = evidence.job
+    if facts is None or not facts.state or facts.state in _STILL:
+        return False
+    if facts.state in _WELL:
+        return True
+    return evidence.gathered.get("node_files", "").startswith(f"{len(facts.nodes)} of")
+
+
+def keep_report(report: Report, folder: Path) -> None:
+    """Write a report into the folder of its job, as JSON and as HTML, and give its user a copy of each.
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+    """
+    try:
+        write_whole(folder / HTML_REPORT, html_report(report))
+        write_whole(folder / JSON_REPORT, _text(report))  # last: the index goes by it
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}", hint="see [postmortem] folder in opsk.toml") from error
+    leave_mark(report, folder)
+    give_to_user(report, folder, {HTML_REPORT: html_report, JSON_REPORT: _text})
+
+
+def _text(report: Report) -> str:
+    return json.dumps(plain(postmortem_document(report)), indent=1)
+
+
+def _store(report: Report, site: SiteConfig) -> bool:
+    """Write report and failure into the site's store, where it has one; that it cannot is told."""
+    if not site.store.url:
+        return True
+    from opsk.cli.store_opening import site_store
+    from opsk.postmortem.evidence.stored import store_report
+
+    try:
+        engine = site_store()
+        try:
+            store_report(engine, report, _text(report), time.time())
+        finally:
+            engine.dispose()
+    except OpskError as error:
+        click.echo(f"opsk: the report is not in the store: {harmless(error.message)}", err=True)
+        return False
+    return True
+
+
+def list_reports(*, as_json: bool) -> int:
+    """Show which reports there are, the last first.
+
+    Raises
+    ------
+    InputError
+        The site keeps none.
+    """
+    folder = load_site().postmortem.folder
+    if folder is None:
+        raise InputError("this site keeps no reports", hint="[postmortem] folder in opsk.toml")
+    found, problems = entries_of(folder)
+    for problem in problems:
+        click.echo(f"opsk: {harmless(problem)}", err=True)
+    if as_json:
+        echo_json({"reports": found})
+        return 0
+    for entry in found:
+        click.echo(_line(entry))
+    if not found:
+        click.echo(f"no reports in {folder}")
+    return 0
+
+
+def _line(entry: Entry) -> str:
+    """Return one report in one line."""
+    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.written_s))
+    cause = f"{entry.root_class or 'no cause':<16} {entry.where}"
+    return harmless(f"{at}  {entry.job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")

@@ -1,0 +1,196 @@
+"""What was remapped so far, how is one gone on with or undone, and how do drained nodes come back?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsk.cli.document import echo_json, harmless
+from opsk.cli.remap_apply import hands_for, journal_at, told_store
+from opsk.cli.remap_picture import applied_picture
+from opsk.errors import ExitStatus, InputError
+from opsk.hostlist import expand
+from opsk.remapping.beginning import launcher_of
+from opsk.remapping.carrying_out import Applied, carry_out, look
+from opsk.remapping.deeds import OUR_REASON, Look
+from opsk.remapping.journal import FileJournal, Remapping
+from opsk.remapping.running import caller_rights, run_command
+from opsk.remapping.undoing import Undo, undo, undo_commands
+from opsk.slurm.client import SlurmClient
+from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.remap_commands import Who, resume
+
+_MOST_LISTED = 50
+
+
+def journal_command(
+    slurm: SlurmClient, folder: Path | None, *, shown: bool, resumed: str | None, undone: str | None,
+    nodes: str | None, yes: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Do what one of ``--journal``, ``--resume``, ``--undo`` and ``--resume-node`` asks for."""
+    journal = journal_at(folder)
+    if shown:
+        return _list(journal, as_json=as_json)
+    if nodes is not None:
+        applied = resume_nodes(slurm, nodes, ask=None if yes else click.confirm)
+    else:
+        applied = go_on(journal, slurm, resumed or undone or "", is_undo=undone is not None, yes=yes)
+    if as_json:
+        echo_json({"applied": applied})
+    else:
+        applied_picture(applied)
+    return ExitStatus.UNAVAILABLE if applied.refused is not None or applied.is_outdated else ExitStatus.ANSWER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoPlan:
+    """What taking a remap back would do now, step by step, the caller's rights, and what is easily overlooked."""
+
+    undos: tuple[Undo, ...]
+    rights: tuple[Who, ...]
+    warnings: tuple[str, ...]
+
+
+def undo_plan(journal: FileJournal, slurm: SlurmClient, name: str) -> UndoPlan:
+    """Return what undoing a remap would run; nothing is run.
+
+    Raises
+    ------
+    InputError
+        There is no such remap.
+    SlurmError
+        Slurm does not answer.
+    """
+    remap = journal.read(name)
+    now = look(hands_for(journal, slurm), remap.begun.job)
+    undos = undo_commands(remap, now) if now is not None else ()
+    texts = [each.command.text for each in undos if each.command is not None]
+    return UndoPlan(
+        undos=undos,
+        rights=caller_rights(now.job if now is not None else None, run_command),
+        warnings=tuple(text for text in (_undo_text(each, remap) for each in texts) if text not in texts),
+    )
+
+
+def go_on(
+    journal: FileJournal, slurm: SlurmClient, name: str, *, is_undo: bool, yes: bool,
+    tell: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None,
+    shown: tuple[str, ...] | None = None,
+) -> Applied:  # fmt: skip
+    """Go on with a remap, or undo it, once the caller has seen what that is (``yes``: has seen it).
+
+    ``shown`` are the commands of an undo that he has seen, where that was another moment: others are not run.
+    """
+    remap = journal.read(name)
+    with journal.held(remap.begun.job):
+        kept = told_store(journal, slurm, warn)
+        hands = hands_for(kept, slurm, tell=tell)
+        now = look(hands, remap.begun.job)
+        job = now.job if now is not None else None
+        rights = caller_rights(job, run_command)
+        if launcher := launcher_of(job):
+            hands = hands_for(kept, slurm, launcher=launcher, tell=tell)
+        texts = _texts(remap, now, is_undo=is_undo)
+        if not yes and not click.confirm(harmless(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
+            return Applied(kind=remap.begun.kind, title=remap.begun.title, rights=rights, journal=name)
+        return undo(remap, hands, rights=rights, shown=shown) if is_undo else carry_out(remap, hands, rights=rights)
+
+
+def _texts(remap: Remapping, now: Look | None, *, is_undo: bool) -> list[str]:
+    if is_undo:
+        found = undo_commands(remap, now) if now is not None else ()
+        return [_undo_text(each.command.text, remap) for each in found if each.command is not None]
+    done = remap.steps
+    return [step.text for step in remap.begun.steps if done.get(step.number) not in {"done", "skipped"}]
+
+
+def _undo_text(text: str, remap: Remapping) -> str:
+    """Return a command with what it takes away where that is easily overlooked."""
+    clears = "excnodelist= " in f"{text} " and not remap.begun.before.excluded
+    return f"{text} (no node was excluded before; exclusions made since are cleared too)" if clears else text
+
+
+def resume_nodes(slurm: SlurmClient, words: str, *, ask: Callable[[str], bool] | None) -> Applied:
+    """Take nodes back that opsk drained.
+
+    Raises
+    ------
+    InputError
+        A node is not known, or somebody else drained it.
+    """
+    records: Mapping[str, NodeRecord] = {node.name: node for node in slurm.nodes()}
+    names = list(expand(words))
+    now = Look(job=None, nodes=records)
+    strange = [name for name in names if name not in records]
+    if strange:
+        raise InputError(f"Slurm knows no node {strange[0]}", hint="see sinfo -N")
+    others = [
+        name for name in names if now.is_drained(name) and not (records[name].reason or "").startswith(OUR_REASON)
+    ]
+    if others:
+        why = records[others[0]].reason or "no reason"
+        raise InputError(
+            f"{others[0]} was not drained by opsk: {why}", hint=f"scontrol update nodename={others[0]} state=resume"
+        )
+    drained = [name for name in names if now.is_drained(name)]
+    title = f"take {', '.join(names[:8])} back"
+    if not drained:
+        return Applied(kind="resume", title=title, left=(("", "not drained: nothing to do"),))
+    command = resume(drained)
+    no_job: JobRecord | None = None
+    rights = caller_rights(no_job, run_command) if os.geteuid() else tuple(Who)
+    if Who.ADMINISTRATOR not in rights:
+        return Applied(kind="resume", title=title, rights=rights, left=((command.text, "by an administrator"),))
+    if ask is not None and not ask(harmless(f"{command.text}: run it now?")):
+        return Applied(kind="resume", title=title, rights=rights, left=((command.text, "by you"),))
+    status, said = run_command(command.argv)
+    if status:
+        return Applied(kind="resume", title=title, rights=rights, refused=command.text, said=said)
+    return Applied(kind="resume", title=title, rights=rights, done=(command.text,))
+
+
+def _list(journal: FileJournal, *, as_json: bool) -> int:
+    found = journal.all()
+    if as_json:
+        echo_json({"remaps": [_row(remap) for remap in found]})
+        return ExitStatus.ANSWER
+    if not found:
+        click.echo("no remap was carried out with this journal")
+    for remap in found[:_MOST_LISTED]:
+        row = _row(remap)
+        click.echo(harmless(f"{row['id']}  {row['state']:<9} job {row['job']}  {row['kind']}: {row['title']}"))
+        for step in row["steps"]:
+            click.echo(harmless(f"    {step['state'] or 'to do':<8} {step['text']}"))
+        if row["said"]:
+            click.echo(harmless(f"    {row['said']}"))
+        if remap.is_open and remap.state != "undoing":
+            click.echo(harmless(f"    go on: opsk remap --resume {row['id']}"))
+    return ExitStatus.ANSWER
+
+
+def _row(remap: Remapping) -> dict[str, Any]:
+    """Return one remap of the list."""
+    begun, done = remap.begun, remap.steps
+    said = [line.said for line in remap.lines if line.number is None and line.said]
+    return {
+        "id": begun.id,
+        "state": remap.state,
+        "at": datetime.fromtimestamp(begun.at_s, tz=UTC),
+        "by": begun.by,
+        "host": begun.host,
+        "job": begun.job,
+        "failed": begun.failed,
+        "kind": begun.kind,
+        "title": begun.title,
+        "world": begun.world.hash,
+        "steps": [{"number": step.number, "text": step.text, "state": done.get(step.number)} for step in begun.steps],
+        "left": begun.left,
+        "said": said[-1] if said else None,
+        "damaged_lines": remap.damaged,
+    }

@@ -1,0 +1,197 @@
+"""The command ``opsk setup``: is this host fit for opsk? It writes opsk.toml and prints the lines for slurm.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opsk.cli.doctor.finding import Finding, Level, sound, wrong
+from opsk.cli.doctor.picture import show
+from opsk.cli.document import echo_json, harmless
+from opsk.cli.setup.host import (
+    gpus_here,
+    hcas_here,
+    munge_findings,
+    permission_findings,
+    prometheus_findings,
+)
+from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
+from opsk.cli.setup.slurm_lines import slurm_lines
+from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings
+from opsk.config import DEFAULT_PATH
+from opsk.errors import ExitStatus, InputError, OpskError, SlurmError
+from opsk.hardware.catalog import cluster, names
+from opsk.slurm.command import CommandClient
+from opsk.slurm.topology.release import show_release
+
+FOLDERS = (
+    ("etc/opsk", "opsk setup makes it, as root"),
+    ("run/opsk", "systemd-tmpfiles --create, with tmpfiles.d/opsk.conf; or opsk-advisor.service"),
+    ("var/log/opsk", "systemd-tmpfiles --create, with tmpfiles.d/opsk.conf"),
+    ("run/opsk-jobs", "on nodes with GPUs: systemd-tmpfiles --create, with tmpfiles.d/opsk-jobs.conf"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was found of the site, and what there is to say about it."""
+
+    facts: SiteFacts
+    slurm: InstalledSlurm
+    hcas: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+@click.command()
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("/"), show_default=True,
+              help="Look and write below this folder; programs are those on PATH.")  # fmt: skip
+@click.option("--cluster", "named", metavar="NAME", help="Cluster of the catalogue, or path of a cluster TOML.")
+@click.option(
+    "--fabric", type=click.Path(path_type=Path), multiple=True, help="Dump of the compute fabric; may be repeated."
+)
+@click.option("--prometheus", metavar="URL", help="The site's Prometheus; without it one on this host is looked for.")
+@click.option("--shadow", is_flag=True, help="Begin with a policy that shows nobody anything.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print what would be written.")
+@click.option("--force", is_flag=True, help="Write opsk.toml though there is one; that one is kept beside it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def setup(
+    root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: str | None, *, shadow: bool, dry_run: bool,
+    force: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Check this host, write /etc/opsk/opsk.toml with comments, and print the lines that slurm.conf needs.
+
+    An opsk.toml that is there is never changed without --force. Nothing else is written, and nothing is started.
+
+    Exit status: 0 nothing is wrong, 1 something is missing or wrong.
+    """
+    looked = _look(root, named, fabric, prometheus, shadow=shadow)
+    path = root / DEFAULT_PATH.relative_to("/")
+    text = site_text(looked.facts)
+    written = _write(path, text, force=force, dry_run=dry_run)
+    findings = (*looked.findings, written.finding)
+    release = looked.slurm.release
+    lines = slurm_lines(release) if release is not None else ()
+    if as_json:
+        echo_json({**_document(looked), "findings": findings, "configuration": text, "slurm_conf": lines,
+                   "path": path, "written": written.is_written, "kept_as": written.kept})  # fmt: skip
+    else:
+        show(findings, everything=True)
+        if dry_run:
+            click.echo(f"\n{harmless(str(path))} would be:\n\n{text}", nl=False)
+        if lines and release is not None:
+            click.echo(f"\nslurm.conf of Slurm {show_release(release)} needs:\n")
+            click.echo("\n".join(lines))
+        click.echo("\nthen: opsk advisor --install-hooks /etc/slurm; at last opsk doctor")
+    return ExitStatus.BAD_NEWS if any(each.level is Level.WRONG for each in findings) else ExitStatus.ANSWER
+
+
+def _look(root: Path, named: str | None, fabric: tuple[Path, ...], prometheus: str | None, *, shadow: bool) -> Looked:
+    """Look at everything.
+
+    Raises
+    ------
+    InputError
+        A cluster, a fabric's file or a URL that was named cannot be used.
+    """
+    _check_named(named, fabric, prometheus)
+    slurm = installed_slurm(root)
+    config, partition = _of_slurmctld()
+    answering, said = prometheus_findings(prometheus)
+    gpus, gpu_finding = gpus_here()
+    hcas, hca_findings = hcas_here(root / "sys")
+    facts = SiteFacts(
+        release="" if slurm.release is None else show_release(slurm.release),
+        cluster=named,
+        slurm_user=_user(config.get("SlurmUser")),
+        default_partition=partition,
+        prometheus=answering,
+        fabric=fabric,
+        gpus=gpus,
+        hcas=len(hcas),
+        shadow=shadow,
+    )
+    is_munge = "munge" in config.get("AuthType", "auth/munge")
+    findings = (
+        *slurm_findings(slurm), *munge_findings(is_needed=is_munge, socket=_munge_socket(config)), said,
+        *permission_findings(root, folders=FOLDERS), gpu_finding, *hca_findings,
+    )  # fmt: skip
+    return Looked(facts=facts, slurm=slurm, hcas=tuple(each.device for each in hcas), findings=findings)
+
+
+def _check_named(named: str | None, fabric: tuple[Path, ...], prometheus: str | None) -> None:
+    if named is not None and "/" not in named and not named.endswith(".toml"):
+        try:
+            cluster(named)
+        except OpskError as error:
+            raise InputError(error.message, hint=error.hint or ", ".join(names("cluster"))) from error
+    for path in fabric:
+        if not path.is_absolute():
+            raise InputError(f"{path}: the advisor needs an absolute path", hint=f"--fabric {path.absolute()}")
+    if prometheus is not None and (not prometheus.startswith(("http://", "https://")) or "@" in prometheus):
+        # Before an @ stands a password.
+        shown = prometheus.rpartition("@")[2][:80]
+        hint = "--prometheus http://HOST:9090; user and password_file are keys under [top]"
+        raise InputError(f"{shown!r} is no URL of a Prometheus", hint=hint)
+
+
+def _of_slurmctld() -> tuple[Mapping[str, str], str | None]:
+    """Return slurmctld's configuration and the default partition; nothing where it does not answer."""
+    client = CommandClient(deadline_s=5.0)
+    try:
+        config = client.config()
+        default = next((each.name for each in client.partitions() if each.is_default), None)
+    except SlurmError:
+        return {}, None
+    return config, default
+
+
+def _user(said: str | None) -> str | None:
+    """Return a user as ``scontrol show config`` tells him: ``slurm(64030)``."""
+    return said.partition("(")[0] if said else None
+
+
+def _munge_socket(config: Mapping[str, str]) -> str | None:
+    """Return the socket of munge that slurm.conf names: ``AuthInfo=socket=/run/munge.sock,ttl=60``."""
+    words = (word.partition("=") for word in config.get("AuthInfo", "").split(","))
+    return next((value for name, _, value in words if name.strip() == "socket" and value.startswith("/")), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    finding: Finding
+    is_written: bool = False
+    kept: Path | None = None
+
+
+def _write(path: Path, text: str, *, force: bool, dry_run: bool) -> _Written:
+    """Write the configuration, unless a person's is there."""
+    is_there = path.exists()
+    if dry_run:
+        return _Written(finding=sound("opsk.toml", "nothing is written: --dry-run", path))
+    if is_there and not force:
+        return _Written(finding=sound("opsk.toml", "is there, and stays as it is; --force writes a new one", path))
+    try:
+        kept = write_site(path, text)
+    except OSError as error:
+        hint = "run opsk setup as root, or with --root and --dry-run to see what it would write"
+        return _Written(finding=wrong("opsk.toml", f"cannot be written: {error.strerror}", path, hint))
+    more = f"; what was there is {kept.name}" if kept is not None else ""
+    return _Written(finding=sound("opsk.toml", f"written{more}", path), is_written=True, kept=kept)
+
+
+def _document(looked: Looked) -> dict[str, Any]:
+    slurm, facts = looked.slurm, looked.facts
+    return {
+        "slurm": {
+            "release": facts.release or None, "program": slurm.program or None, "plugins": slurm.plugins,
+            "lua": slurm.lua, "lua_socket": slurm.lua_socket, "user": facts.slurm_user,
+            "default_partition": facts.default_partition,
+        },
+        "prometheus": facts.prometheus,
+        "gpus": facts.gpus,
+        "hcas": looked.hcas,
+    }  # fmt: skip

@@ -1,0 +1,125 @@
+"""Which Slurm is installed here, where are its plugins, and which Lua do they speak?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsk.cli.doctor.finding import Finding, note, sound, wrong
+from opsk.lab.programs import search_path
+from opsk.slurm.topology.release import Release, show_release
+
+PROGRAMS = ("slurmctld", "slurmd", "srun")
+"""Asked for their release, the first that is there: daemons need no configuration to tell it."""
+OLDEST: Release = (22, 5)
+PLUGINS = ("job_submit_lua.so", "cli_filter_lua.so")
+PLUGIN_FOLDERS = ("usr/lib/*/slurm*", "usr/lib*/slurm*", "usr/local/lib*/slurm", "opt/slurm/lib*/slurm")
+LUA_FOLDERS = ("usr/lib/*/lua", "usr/lib*/lua", "usr/local/lib/*/lua", "usr/local/lib*/lua")
+DEADLINE_S = 10.0
+_RELEASE = re.compile(r"\bslurm\S*\s+(\d{2})\.(\d{2})\b")
+_LUA = re.compile(rb"liblua(?:-?(5\.\d)\.so|\.so\.(5\.\d))")
+_MOST_PLUGIN_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledSlurm:
+    """What is installed: ``release`` of the programs, ``plugins`` by name, ``lua`` that they were built with."""
+
+    release: Release | None = None
+    program: str = ""
+    plugins: Mapping[str, Path] = field(default_factory=dict)
+    lua: tuple[str, ...] = ()
+    lua_socket: Path | None = None
+
+
+def installed_slurm(root: Path) -> InstalledSlurm:
+    """Look for Slurm on PATH, and for its plugins and their Lua below ``root``."""
+    release, program = _release()
+    plugins = {name: path for name in PLUGINS if (path := _first(root, PLUGIN_FOLDERS, name)) is not None}
+    lua = _lua_of(plugins.get(PLUGINS[0]) or plugins.get(PLUGINS[1]))
+    found = (_first(root, LUA_FOLDERS, f"{version}/socket/unix.so") for version in lua)
+    return InstalledSlurm(
+        release=release,
+        program=program,
+        plugins=plugins,
+        lua=lua,
+        lua_socket=next((path for path in found if path), None),
+    )
+
+
+def _release() -> tuple[Release | None, str]:
+    for name in PROGRAMS:
+        program = shutil.which(name, path=search_path())
+        if program is None:
+            continue
+        try:
+            done = subprocess.run(
+                [program, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        found = _RELEASE.search(done.stdout.decode("utf-8", errors="replace"))
+        if found is not None:
+            return (int(found[1]), int(found[2])), program
+    return None, ""
+
+
+def _first(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
+    """Return the first file of a name, in the order of the folders."""
+    places = (place for pattern in folders for place in sorted(root.glob(pattern)))
+    return next((place / name for place in places if (place / name).is_file()), None)
+
+
+def _lua_of(plugin: Path | None) -> tuple[str, ...]:
+    """Return the Lua releases whose library a plugin names."""
+    if plugin is None:
+        return ()
+    try:
+        with plugin.open("rb") as file:
+            text = file.read(_MOST_PLUGIN_BYTES)
+    except OSError:
+        return ()
+    return tuple(sorted({(first or second).decode("ascii") for first, second in _LUA.findall(text)}))
+
+
+def slurm_findings(slurm: InstalledSlurm) -> Iterator[Finding]:
+    """Say what of Slurm is here, and what is missing for the submit hooks."""
+    if slurm.release is None:
+        yield wrong(
+            "slurm", "not found: none of slurmctld, slurmd and srun is on PATH", hint="install Slurm's client commands"
+        )
+        return
+    shown = show_release(slurm.release)
+    if slurm.release < OLDEST:
+        yield wrong("slurm", f"Slurm {shown} is older than what opsk knows (22.05)", slurm.program, "update Slurm")
+    else:
+        yield sound("slurm", f"Slurm {shown}", slurm.program)
+    for name in PLUGINS:
+        if name in slurm.plugins:
+            yield sound("plugins", f"{name} is there", slurm.plugins[name])
+        else:
+            hint = "install Slurm's Lua plugins (Debian: slurm-wlm-plugins), or build Slurm where Lua's headers are"
+            yield wrong("plugins", f"{name} is not there: hooks cannot be loaded", hint=hint)
+    if not slurm.plugins:
+        return
+    yield lua_finding(slurm)
+
+
+def lua_finding(slurm: InstalledSlurm) -> Finding:
+    """Say whether the Lua that the plugins speak has lua-socket."""
+    plugin = slurm.plugins.get(PLUGINS[0], "")
+    if not slurm.lua:
+        return note(
+            "lua-socket", "which Lua the plugins were built with cannot be told", plugin, "ldd job_submit_lua.so"
+        )
+    if slurm.lua_socket is None:
+        hint = (
+            "apt-get install lua-socket (Debian has it for each Lua), or luarocks --lua-version=5.x install luasocket"
+        )
+        what = f"lua-socket is missing for Lua {' or '.join(slurm.lua)}, with which Slurm was built: hooks keep quiet"
+        return wrong("lua-socket", what, plugin, hint)
+    return sound("lua-socket", f"there for Lua {', '.join(slurm.lua)}", slurm.lua_socket)

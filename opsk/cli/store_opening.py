@@ -1,0 +1,41 @@
+"""How does a command get at the site's store? SQLModel and Alembic are imported here, when one is asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from opsk.config import load_site
+from opsk.errors import StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+
+def site_url() -> str:
+    """Return the URL of the store that the site names.
+
+    Raises
+    ------
+    StoreError
+        The store is not installed.
+    """
+    if find_spec("sqlmodel") is None or find_spec("alembic") is None:
+        raise StoreError("the store is not installed here", hint='install it with: pip install "opsk[store]"')
+    from opsk.store.urls import default_url
+
+    return load_site().store.url or default_url()
+
+
+def site_store(*, writing: bool = True) -> Engine:
+    """Open the store that the site names.
+
+    Raises
+    ------
+    StoreError
+        It is not installed, or cannot be opened.
+    """
+    url = site_url()
+    from opsk.store.engine import open_store
+
+    return open_store(url, writing=writing)
