@@ -28,7 +28,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import opsk.slurm.command", ()),
         ("import opsk.telemetry.infiniband", ()),
         ("import opsk.telemetry.host", ("psutil",)),
-        ("import opsk_exporters.cli", ("prometheus_client", "psutil")),
+        ("import opsk_exporters.cli", ("prometheus_client",)),
         # The table and the JSON of `opsk top` must work on a node that has no Textual.
         ("import opsk_tui.cli", ()),
     ],
@@ -40,3 +40,11 @@ def test_nothing_heavy_is_loaded_without_need(statement: str, allowed: tuple[str
 def test_the_exporter_does_not_carry_what_only_the_advisor_needs() -> None:
     # It stays on every node for ever, within 60 MB.
     assert not loaded_by("import opsk_exporters.cli").intersection({"pydantic", "pydantic_core", "rich"})
+
+
+def test_no_command_needs_a_database_until_it_asks_the_store() -> None:
+    statement = (
+        "from importlib import import_module; from opsk.cli.main import CORE_COMMANDS; "
+        "[import_module(place.partition(':')[0]) for place in CORE_COMMANDS.values()]; import opsk_exporters.cli"
+    )
+    assert not loaded_by(statement).intersection({"sqlmodel", "sqlalchemy", "alembic", "psycopg", "pymysql"})

@@ -23,7 +23,7 @@ def test_the_command_tells_it() -> None:
 
 def test_the_modulefiles_are_of_this_version(root: Path) -> None:
     files = {path.name for path in (root / "modulefiles" / "opsk").iterdir()}
-    assert files == {__version__, f"{__version__}.lua"}, "rename the modulefiles, and the version inside them"
+    assert files == {__version__, f"{__version__}.lua"}, "rename the modulefiles"
 
 
 def test_the_changelog_knows_it(root: Path) -> None:

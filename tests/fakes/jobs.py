@@ -39,7 +39,7 @@ RECORDS = (
         reason="Resources",
         node_count=16,
         gpus=128,
-        comment=advised(verdict=Verdict.OOM, fit=0.01, mem_bytes=96e9, tp=8, pp=1, ep=8, dp=16),
+        admin_comment=advised(verdict=Verdict.OOM, fit=0.01, mem_bytes=96e9, tp=8, pp=1, ep=8, dp=16),
     ),
     record(4713, "finetune", state="PENDING", reason="Priority", admin_comment=advised(verdict=Verdict.UNKNOWN)),
     record(4714, "gpt-tight", run_time_s=65, admin_comment=advised(verdict=Verdict.TIGHT, fit=0.6, mem_bytes=78e9)),

@@ -9,7 +9,7 @@ from opsk.errors import InputError, SlurmError
 from opsk.hardware.catalog import cluster
 from opsk.planner.interference.wires import wires_of
 from opsk.planner.network import routes_of
-from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.advice_record import AdviceRecord, Verdict
@@ -116,6 +116,11 @@ class CountingSlurm:
     def config(self) -> dict[str, str]:
         """Return what the topology of the cluster is called."""
         return {"TopologyPlugin": "topology/tree"}
+
+    def partitions(self) -> tuple[PartitionRecord, ...]:
+        """Return the partition of all nodes, which is the default one, and a larger one."""
+        self._ask("partitions")
+        return (PartitionRecord(name="gpu", is_default=True), PartitionRecord(name="big", min_nodes=4))
 
     def _ask(self, what: str) -> None:
         """Note a question."""

@@ -9,6 +9,7 @@ from opsk.planner.remap.failure import Failure
 from opsk.planner.remap.named import Machine
 from opsk.planner.remap.situation import Hosts, Situation, prepare
 from opsk.planner.step_model import COMMUNICATION_ONLY
+from opsk.slurm.records import JobRecord
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric
 from opsk.topology.hb_domains import hb_domains
@@ -114,3 +115,24 @@ def dead_domain(situation: Situation, name: str) -> Failure:
     nodes = [node for node, domain in situation.domain_of.items() if domain == name]
     gpus = {(node, gpu) for node in nodes for gpu in range(situation.node_gpus)}
     return Failure(said=(f"hb:{name}",), gpus=frozenset(gpus), domains=frozenset({name}), drain=frozenset(nodes))
+
+
+JOB = JobRecord(
+    id=4711, label="4711", user="ann", name="train", state="RUNNING", partition="gpu", nodes=tuple(names(0, 4)),
+    node_count=5, gpus=40, gpus_per_node=8, gpu_indices={node: tuple(range(8)) for node in names(0, 4)},
+)  # fmt: skip
+
+
+class Recorder:
+    """Takes commands in the place of Slurm; refuses those with ``refuse`` in them."""
+
+    def __init__(self, refuse: str = "no such word", states: Sequence[str] = ("PENDING",)) -> None:
+        self.ran: list[tuple[str, ...]] = []
+        self._refuse = refuse
+        self._states = list(states)
+
+    def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
+        if argv[0] == "squeue":
+            return 0, (self._states.pop(0) if len(self._states) > 1 else self._states[0]) + "\n"
+        self.ran.append(tuple(argv))
+        return (1, "slurm_update error: Access denied") if any(self._refuse in word for word in argv) else (0, "")

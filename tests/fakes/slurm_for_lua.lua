@@ -48,8 +48,10 @@ function options(fields, json)
   return opaque(fields)
 end
 
-local clock = pcall(require, "socket.core") and require("socket.core").gettime or os.clock
+-- Not before it is needed: it makes the process ignore SIGPIPE, which a hook must see to itself.
+local clock
 function timed(name, action)
+  clock = clock or (pcall(require, "socket.core") and require("socket.core").gettime) or os.clock
   local began = clock()
   local result = action()
   emit(name, string.format("%.1f", (clock() - began) * 1000))

@@ -12,23 +12,16 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from opsk.config import load_site
-from opsk.lab.parts import ADVISOR
-from opsk.lab.record import LabRecord
-from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
-from opsk.lab.stopping import take_down
 from opsk_jobcheck.hooks import hook_text
 from tests.fakes.bad_servers import BAD_SERVERS, Server, framed, read_question
+from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, terminal
 
 HOOKS = ("job_submit.lua", "cli_filter.lua")
 EMPTY_HOOKS = {
@@ -75,19 +68,10 @@ class Storm:
 
 
 @dataclass
-class StormLab:
+class StormLab(LabWithOwnAdvisor):
     """A lab with hooks and an advisor of its own that can be hurt."""
 
-    record: LabRecord
-    directory: Path
-    environ: dict[str, str]
-    advisor: subprocess.Popen[bytes] | None = None
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
-    ticks: Iterator[int] = field(default_factory=lambda: count(2, 2))
-
-    @property
-    def socket(self) -> Path:
-        return load_site(self.record.folder.site).advisor.socket
 
     def scripts(self, number: int, *, training: float, recipes: int = RECIPES) -> list[Path]:
         """Write so many scripts, a share of which trains; no two are alike, so none has been answered before.
@@ -141,11 +125,6 @@ class StormLab:
             wall_s=wall_s,
         )
 
-    def cancel(self) -> None:
-        """Cancel all jobs."""
-        words = ["scancel", "--user", str(os.getuid())]
-        subprocess.run(words, env=self.environ, timeout=60, check=False, capture_output=True)
-
     def purge(self, most: int = 6000) -> None:
         """Wait until slurmctld has forgotten most cancelled jobs: at MaxJobCount, 10,000, it accepts none."""
         end = time.monotonic() + TIMEOUT_S
@@ -196,39 +175,12 @@ class StormLab:
 
     def start_advisor(self, *, audit_log: Path | None = None) -> None:
         """Start an advisor in place of the one that runs, and wait until it answers."""
-        self.stop_advisor()
         site = self.record.folder.site
         if audit_log is not None:
             text = re.sub(r"(?m)^audit_log\s*=.*$", f'audit_log = "{audit_log}"', site.read_text())
             site = self.directory / "opsk.toml"
             site.write_text(text)
-        command = (sys.executable, "-m", "opsk", "advisor", "--config", str(site))
-        with (self.record.folder.log / "advisor-of-storm.out").open("ab") as out:
-            self.advisor = subprocess.Popen(command, stderr=out, stdout=out)
-        end = time.monotonic() + 60
-        while not answers(self.socket):
-            if self.advisor.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"no advisor came up; see {self.record.folder.log}")
-            time.sleep(0.05)
-
-    def stop_advisor(self) -> None:
-        """Kill the advisor, and leave no socket."""
-        for pid in self.advisor_pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGKILL)
-        if self.advisor is not None:
-            self.advisor.wait(10)
-            self.advisor = None
-        self.socket.unlink(missing_ok=True)
-
-    def advisor_pids(self) -> list[int]:
-        """Return the process of the advisor, where one runs."""
-        if self.advisor is not None:
-            return [self.advisor.pid] if self.advisor.poll() is None else []
-        (daemon,) = (each for each in self.record.daemons if each.name == ADVISOR)
-        pid = daemon.process.pid if daemon.process else 0
-        return [pid] if pid and Path(f"/proc/{pid}").exists() else []
+        self.replace_advisor(site, "advisor-of-storm.out", os.environ)
 
 
 @contextmanager
@@ -321,33 +273,19 @@ def restarted(lab: StormLab, scripts: Sequence[Path], clients: int) -> Storm:
     return lab.outcome(running, began)
 
 
-def answers(path: Path) -> bool:
-    """Say whether somebody accepts connections."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
 @contextmanager
 def storm_lab(path: Path) -> Iterator[StormLab]:
     """Bring a lab of two nodes up in a folder, with hooks and an advisor; all of it ends with the context."""
     work = path / "work"
     work.mkdir(parents=True)
-    record, _ = up(path / "lab", shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(work), "LC_ALL": "C.UTF-8", **slurm_environment(record)}
-    lab = StormLab(record, work, environ)
-    config = record.folder.etc / "slurm.conf"
-    kept = "\n".join(line for line in config.read_text().splitlines() if not line.startswith("MinJobAge"))
-    config.write_text(f"{kept}\nMinJobAge={MIN_JOB_AGE_S}\n")
-    subprocess.run(["scontrol", "reconfigure"], env=environ, timeout=60, check=True, capture_output=True)
-    try:
-        yield lab
-    finally:
+    with advised_nodes(path / "lab") as record:
+        lab = StormLab(record, work, terminal(record, work))
+        config = record.folder.etc / "slurm.conf"
+        kept = "\n".join(line for line in config.read_text().splitlines() if not line.startswith("MinJobAge"))
+        config.write_text(f"{kept}\nMinJobAge={MIN_JOB_AGE_S}\n")
+        subprocess.run(["scontrol", "reconfigure"], env=lab.environ, timeout=60, check=True, capture_output=True)
         try:
+            yield lab
+        finally:
             lab.cancel()
             lab.stop_advisor()
-        finally:
-            take_down(path / "lab", record)

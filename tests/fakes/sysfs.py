@@ -79,6 +79,7 @@ class SysfsTree:
         self.write(port / "rate", rate)
         self.write(port / "lid", hex(16 + index) if infiniband else "0x0")
         self.write(port / "sm_lid", "0x1" if infiniband else "0x0")
+        self.write(port / "gids" / "0", f"fe80:0000:0000:0000:9439:e5ff:fe00:{0x100 + index:04x}")
         self.write(port / "gid_attrs" / "ndevs" / "0", f"{'ib' if infiniband else 'eth'}{index}")
         counters = dict.fromkeys(ZERO_COUNTERS, 0) | {
             "port_rcv_data": words,
@@ -96,6 +97,23 @@ class SysfsTree:
             for name, value in values.items():
                 self.write(port / folder / name, str(value))
         return port
+
+    def add_pci(self, device: str, address: str, *, physical: str | None = None, numa_node: int = 0) -> Path:
+        """Put a device on a PCI function, a virtual one when ``physical`` names the function that it is of."""
+        function = self.root / "devices" / "pci0000:00" / address
+        self.write(function / "numa_node", str(numa_node))
+        (self.root / "class" / "infiniband" / device / "device").symlink_to(function)
+        if physical is not None:
+            (function / "physfn").symlink_to(f"../{physical}")
+        return function
+
+    def add_bond(self, bond: str, *members: str) -> None:
+        """Write a bond of network interfaces."""
+        interfaces = self.root / "class" / "net"
+        self.write(interfaces / bond / "bonding" / "mode", "802.3ad 4")
+        for member in members:
+            (interfaces / member).mkdir(parents=True)
+            (interfaces / member / "master").symlink_to(f"../{bond}")
 
     @staticmethod
     def write(path: Path, text: str) -> None:

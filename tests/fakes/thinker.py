@@ -69,9 +69,12 @@ class OrderedThinker:
                     lines = [f"line {number} " + "x" * 3000 for number in range(int(count))]
         if wanted and thought.may_want:
             return Advised(wanted=wanted)
+        if thought.is_hurried:
+            lines.append("in a hurry")
         lines += [f"file {name} {len(text)}" for name, text in sorted(thought.files.items())]
         return Advised(
             verdict="fits",
+            is_short=thought.is_hurried,
             lines=tuple(lines),
             short_lines=tuple(f"short {line}"[:80] for line in lines[:2]),
             comment="opsk:v1 verdict=fits",

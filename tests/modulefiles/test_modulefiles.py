@@ -1,4 +1,4 @@
-"""Do the modulefiles load, in an interpreter with stand-ins for their commands and in the real programs where there?"""
+"""Do the modulefiles ask for what they should? Stand-ins for their commands tell; the real programs are beside this."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 
 from opsk import __version__
 
-LMOD = os.environ.get("OPSK_TEST_LMOD", "/usr/share/lmod/lmod/libexec/lmod")
-ENVIRONMENT_MODULES = os.environ.get("OPSK_TEST_MODULECMD", "/usr/lib/x86_64-linux-gnu/modulecmd.tcl")
 LUA = next((path for name in ("lua5.1", "lua5.3", "lua") if (path := shutil.which(name))), None)
 TCLSH = shutil.which("tclsh")
 
@@ -66,16 +64,11 @@ def run(*command: str | Path, stdin: str = "", **environment: str) -> subprocess
     )
 
 
-def shell(text: str) -> subprocess.CompletedProcess[str]:
-    """Run in a shell what a module command printed, and the commands after it."""
-    return run("/bin/sh", stdin=text)
-
-
 def test_there_is_one_file_of_each_kind_for_this_version_and_no_other(root: Path) -> None:
     assert {path.name for path in (root / "modulefiles" / "opsk").iterdir()} == {__version__, f"{__version__}.lua"}
+    # The name says it alone: a release renames the two files.
     for path in (root / "modulefiles" / "opsk").iterdir():
-        text = path.read_text(encoding="utf-8")
-        assert f'version = "{__version__}"' in text or f"set version {__version__}\n" in text, path.name
+        assert __version__ not in path.read_text(encoding="utf-8")
 
 
 def in_lua(modulefile: Path) -> subprocess.CompletedProcess[str]:
@@ -131,52 +124,3 @@ def test_a_launcher_without_an_installation_says_where_it_looked(root: Path, tmp
     done = run(tmp_path / "opsk")
     assert done.returncode == 3
     assert str(tmp_path) in done.stderr
-
-
-USE = 'opsk check x; command -v python3; PATH="$PATH" command -v opsk\n'
-
-
-def test_lmod_loads_and_unloads_it(installed: Path) -> None:
-    if not Path(LMOD).exists():
-        pytest.skip("Lmod (Debian package lmod) is not installed")
-    settings = {"MODULEPATH": str(installed / "modulefiles"), "LMOD_CMD": LMOD, "LMOD_IGNORE_CACHE": "yes"}
-    loaded = run(LMOD, "bash", "load", "opsk", **settings)
-    assert loaded.returncode == 0, loaded.stderr
-    used = shell(loaded.stdout + USE)
-    said = used.stdout.splitlines()
-    assert said[0] == "installed opsk check x", used.stderr
-    assert said[1] != str(installed.parent.parent / "bin" / "python3")
-    assert said[2] == f"{installed}/deploy/bin/opsk"
-    exported = shell(loaded.stdout + "env -0 | tr '\\0' '\\n'").stdout
-    environment = dict(
-        line.partition("=")[::2]
-        for line in exported.splitlines()
-        if line.startswith(("PATH=", "LM", "_LM", "_Mod", "__LM", "MODULE"))
-    )
-    unloaded = run(LMOD, "bash", "unload", "opsk", **{**settings, **environment})
-    assert unloaded.returncode == 0, unloaded.stderr
-    assert "deploy/bin" not in shell(unloaded.stdout + 'echo "$PATH"').stdout
-    shown = run(LMOD, "bash", "whatis", "opsk", **settings)
-    assert f"Version: {__version__}" in shown.stdout + shown.stderr
-
-
-def test_environment_modules_loads_and_unloads_it(installed: Path) -> None:
-    if not Path(ENVIRONMENT_MODULES).exists():
-        pytest.skip("Environment Modules (Debian package environment-modules) is not installed")
-    settings = {"MODULEPATH": str(installed / "modulefiles")}
-    loaded = run(ENVIRONMENT_MODULES, "bash", "load", "opsk", **settings)
-    assert loaded.returncode == 0, loaded.stderr
-    used = shell(loaded.stdout + USE)
-    said = used.stdout.splitlines()
-    assert said[0] == "installed opsk check x", used.stderr + loaded.stderr
-    assert said[1] != str(installed.parent.parent / "bin" / "python3")
-    environment = {
-        "PATH": f"{installed}/deploy/bin:{os.environ['PATH']}",
-        "LOADEDMODULES": f"opsk/{__version__}",
-        "_LMFILES_": str(installed / "modulefiles" / "opsk" / __version__),
-    }
-    unloaded = run(ENVIRONMENT_MODULES, "bash", "unload", "opsk", **{**settings, **environment})
-    assert unloaded.returncode == 0, unloaded.stderr
-    assert "deploy/bin" not in shell(unloaded.stdout + 'echo "$PATH"').stdout
-    shown = run(ENVIRONMENT_MODULES, "bash", "whatis", "opsk", **settings)
-    assert f"opsk {__version__}:" in shown.stdout + shown.stderr

@@ -139,9 +139,11 @@ def test_one_dump_and_one_user_need_no_list(tmp_path: Path) -> None:
 def test_every_key_is_on_the_page_that_mistakes_point_to() -> None:
     page = (Path(__file__).parents[2] / config.KEYS_PAGE).read_text(encoding="utf-8")
     tables = {
-        "": SiteConfig.model_fields.keys() - {"advisor", "slurm", "storage", "store"},
+        "": SiteConfig.model_fields.keys() - {"advisor", "exporter", "postmortem", "slurm", "storage", "store", "top"},
         "rule": config.PolicyRule.model_fields.keys(),
         "advisor": config.AdvisorConfig.model_fields.keys(),
+        "postmortem": config.PostmortemConfig.model_fields.keys(),
+        "top": config.TopConfig.model_fields.keys(),
         "slurm": {f"slurm.{name}" for name in config.SlurmConfig.model_fields},
         "storage": {f"storage.{name}" for name in config.StorageConfig.model_fields},
         "store": {f"store.{name}" for name in config.StoreConfig.model_fields},

@@ -146,6 +146,12 @@ def test_a_job_without_a_plan_is_said_to_be_unknown(files: list[str], monkeypatc
     assert any("2 jobs (1, 2)" in item["why"] for item in found["assumed"])
 
 
+def test_a_record_that_a_user_wrote_puts_nothing_on_the_wire(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, job(1, "n1", "n5", admin_comment=None, comment=RECORD))
+    found = answer(*files, "--running")
+    assert (found["jobs"], found["running"]["known_as"]) == ([], {"unknown": 1})
+
+
 def test_counters_stand_in_for_a_plan(files: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """25 GB/s from each HCA of n1 and n5: half of each cable between their leaves."""
     guids = [guid for guid, hca in FABRIC.hcas.items() if hca.node in ("n1", "n5")]

@@ -160,6 +160,7 @@ def test_a_jobs_plan_is_read_from_its_record(monkeypatch: pytest.MonkeyPatch, du
     [
         (running(), "carries no plan"),
         (running(admin_comment="opsk:v1 verdict=unknown"), "carries no plan"),
+        (running(comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2"), "carries no plan"),
         (running(admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2", state="PENDING", nodes=()), "has no nodes"),
         (running(admin_comment="opsk:v1 verdict=fits tp=8 pp=1 dp=2", gpus_per_node=None), "unevenly"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.cli import remap as remap_module
-from opsk.cli import remap_apply
+from opsk.cli import remap_apply, remap_journal
 from opsk.cli.main import opsk
-from opsk.cli.remap_apply import apply_option, caller_rights
 from opsk.errors import InputError, OpskError, SlurmError
-from opsk.planner.remap.remap import remap
-from opsk.planner.remap.terms import Terms
-from opsk.planner.remap.values import Kind, Option
+from opsk.remapping import carrying_out
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import SlurmSite, Who
+from opsk.slurm.remap_commands import Who
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
-from opsk.workload.plan import Plan
-from tests.fakes.remap_jobs import dead_gpu, names, situation_of
+from tests.fakes.remap_jobs import JOB, Recorder, names
 from tests.fakes.small_plans import small_plan
 from tests.golden.compare import assert_as_golden
 
@@ -130,6 +125,18 @@ def test_a_failure_elsewhere_is_an_answer(files: list[str]) -> None:
     assert "nothing to do: node:n15" in result.stdout
 
 
+def test_a_domain_of_a_designed_cluster_can_fail(root: Path) -> None:
+    """Racks of 18 trays as the catalogue has them, 16 of each in use: the spare rack takes the ranks of a whole one."""
+    words = [
+        *("--plan", str(root / "examples/plans/llama3-405b-gb200.toml"), "--slurm-release", "25.11", "--json"),
+        *("--nodes", "n[0-15,18-33,36-51,54-69,72-87,90-105,108-123,126-141]", "--free", "n[144-161]"),
+        *("--spares", "n[16-17,34-35,52-53,70-71,88-89,106-107,124-125,142-143]", "--failed", "hb:hb2"),
+    ]
+    first = json.loads(run(*words).stdout)["options"][0]
+    assert first["kind"] == "hb_domain"
+    assert len(first["moves"]) == 64
+
+
 def test_what_does_not_exist_is_refused_with_what_is_near(files: list[str]) -> None:
     error = refusal("--failed", "node:n33", *files)
     assert error.exit_status == 2
@@ -159,11 +166,6 @@ def test_the_picture_is_as_it_was_read(
 
 
 # A job that Slurm knows.
-
-JOB = JobRecord(
-    id=4711, label="4711", user="ann", name="train", state="RUNNING", partition="gpu", nodes=tuple(names(0, 4)),
-    node_count=5, gpus=40, gpus_per_node=8, gpu_indices={node: tuple(range(8)) for node in names(0, 4)},
-)  # fmt: skip
 
 
 class FakeSlurm:
@@ -256,117 +258,48 @@ def test_gpus_that_the_job_holds_are_those_of_its_ranks(
     assert any("adds no GPU" in entry["why"] for entry in shown["refused"] if entry["kind"] == "idle_gpu")
 
 
-# Carrying an option out.
-
-
-class Recorder:
-    """Takes commands in the place of Slurm; refuses those with ``refuse`` in them."""
-
-    def __init__(self, refuse: str = "no such word", states: Sequence[str] = ("PENDING",)) -> None:
-        self.ran: list[tuple[str, ...]] = []
-        self._refuse = refuse
-        self._states = list(states)
-
-    def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
-        if argv[0] == "squeue":
-            return 0, self._states.pop(0) + "\n"
-        self.ran.append(tuple(argv))
-        return (1, "slurm_update error: Access denied") if any(self._refuse in word for word in argv) else (0, "")
-
-
-def requeue_option() -> Option:
-    situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), free=["n5"])
-    found = remap(situation, dead_gpu("n2", 1), Terms(job="7", site=SlurmSite(release=(24, 11))))
-    return next(option for option in found.options if option.kind is Kind.SPARE_NODE)
-
-
-def test_an_owner_runs_what_he_may_and_hands_the_drain_over(tmp_path: Path) -> None:
-    recorder, file = Recorder(), tmp_path / "ranks"
-    terms = Terms(job="7", rank_file=str(file))
-    done = apply_option(requeue_option(), None, terms, ask=None, run=recorder, rights=(Who.USER,))
-    assert [argv[1:3] for argv in recorder.ran] == [
-        ("requeue", "7"), ("update", "jobid=7"), ("update", "jobid=7"),
-    ]  # fmt: skip
-    assert [who for _, who in done.left] == ["by an administrator"]
-    assert done.refused is None
-    assert file.read_text().split()[-1] == "n3"
-
-
-def test_an_administrator_runs_all(tmp_path: Path) -> None:
-    recorder = Recorder()
-    terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
-    assert not apply_option(requeue_option(), None, terms, ask=None, run=recorder, rights=tuple(Who)).left
-    assert recorder.ran[0] == ("scontrol", "update", "nodename=n2", "state=drain", "reason=opsk: gpu:n2/1 failed")
-
-
-def test_the_first_refusal_ends_it_and_is_told(tmp_path: Path) -> None:
-    recorder = Recorder(refuse="excnodelist")
-    terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
-    done = apply_option(requeue_option(), None, terms, ask=None, run=recorder, rights=(Who.USER,))
-    assert len(recorder.ran) == 2
-    assert done.done == ("scontrol requeue 7",)
-    assert done.refused is not None
-    assert "excnodelist=n2" in done.refused
-    assert done.said == "slurm_update error: Access denied"
-    assert done.left[0] == ("scontrol update jobid=7 starttime=now", "not run any more")
-
-
-def test_the_start_waits_until_the_job_is_no_longer_completing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(states=["COMPLETING", "COMPLETING", "PENDING"])
-    slept: list[float] = []
-    monkeypatch.setattr(remap_apply.time, "sleep", slept.append)
-    terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
-    done = apply_option(requeue_option(), None, terms, ask=None, run=recorder, rights=(Who.USER,))
-    assert len(slept) == 2
-    assert done.done[-1] == "scontrol update jobid=7 starttime=now"
-
-
-def test_no_is_an_answer(tmp_path: Path) -> None:
-    recorder, file = Recorder(), tmp_path / "ranks"
-    asked: list[str] = []
-
-    def ask(question: str) -> bool:
-        asked.append(question)
-        return False
-
-    done = apply_option(requeue_option(), None, Terms(rank_file=str(file)), ask=ask, run=recorder, rights=tuple(Who))
-    assert not recorder.ran
-    assert not done.done
-    assert not file.exists()
-    assert "run 4 commands now?" in asked[0]
-
-
-def test_a_rank_file_that_cannot_be_written_stops_before_anything_runs(tmp_path: Path) -> None:
-    recorder = Recorder()
-    with pytest.raises(InputError, match="nothing was run"):
-        apply_option(requeue_option(), None, Terms(rank_file=str(tmp_path)), ask=None, run=recorder, rights=tuple(Who))
-    assert not recorder.ran
-
-
-@pytest.mark.parametrize(
-    ("level", "rights"),
-    [
-        ("Administrator\n", tuple(Who)),
-        ("Operator\n", (Who.USER, Who.OPERATOR)),
-        ("None\n", ()),
-        ("", ()),
-    ],
-)
-def test_rights_are_those_that_slurm_tells(
-    monkeypatch: pytest.MonkeyPatch, level: str, rights: tuple[Who, ...]
+def test_goodput_is_told_until_the_end_of_the_job(
+    plan_file: str, dump: str, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remap_apply.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(remap_apply.getpass, "getuser", lambda: "bob")
-    assert caller_rights(JOB, lambda _: (0, level)) == rights
-    if not rights:
-        assert caller_rights(replace(JOB, user="bob"), lambda _: (0, level)) == (Who.USER,)
+    """One hour is left of two. Without a time limit it is told over the horizon of a day."""
+    use_slurm(monkeypatch, FakeSlurm(replace(JOB, time_limit_s=7200, run_time_s=3600)))
+    shown = answer("4711", "--failed", "gpu:n2/5", "--plan", plan_file, "--fabric", dump)
+    option = next(entry for entry in shown["options"] if entry["kind"] == "spare_node")
+    assert option["goodput_over_s"] == 3600
+    # The least that is lost: downtime, and half of the 1800 s between two checkpoints.
+    assert option["goodput"] == pytest.approx(1 - (option["downtime_s"] + 900) / 3600, abs=0.01)
+    assert answer("--failed", "gpu:n2/5", *files)["options"][0]["goodput_over_s"] == 86_400
 
 
-def test_apply_from_the_command_line(
-    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_preview_shows_seats_before_and_after(files: list[str]) -> None:
+    options = answer("--failed", "gpu:n2/5", *files)["options"]
+    seats = next(entry for entry in options if entry["kind"] == "spare_node")["preview"]
+    assert seats["nodes"] == ["n2", "n4"]
+    assert seats["columns"] == [f"rail {rail}" for rail in range(8)]
+    assert seats["before"] == [list(range(16, 24)), [-1] * 8]
+    assert seats["after"] == [[-1] * 8, list(range(16, 24))]
+    assert seats["failed"] == [[gpu == 5 for gpu in range(8)], [False] * 8]
+
+
+# Carrying an option out; how that is done is tested in tests/opsk/remapping.
+
+
+@pytest.fixture
+def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(carrying_out, "_POLL_S", 0.0)
+    return tmp_path / "state" / "opsk" / "remaps"
+
+
+def test_apply_resume_and_journal_from_the_command_line(
+    files: list[str],
+    own_journal: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recorder = Recorder(refuse="starttime")
-    monkeypatch.setattr(remap_apply, "_run", recorder)
+    use_slurm(monkeypatch, FakeSlurm(None))
+    monkeypatch.setattr(remap_apply, "run_command", Recorder(refuse="starttime"))
     monkeypatch.setattr(remap_apply, "caller_rights", lambda job, run: (Who.USER,))
     ranks = ["--rank-file", str(tmp_path / "ranks")]
     arguments = ["4711", "--failed", "node:n0", *files, *ranks, "--apply", "spare_node", "--yes", "--json"]
@@ -374,11 +307,21 @@ def test_apply_from_the_command_line(
     applied = json.loads(capsys.readouterr().out)["applied"]
     assert applied["done"][0] == "scontrol requeue 4711"
     assert "starttime" in applied["refused"]
+    assert (own_journal / f"{applied['journal']}.jsonl").exists()
+    assert opsk.main(["remap", "--journal", "--json"], standalone_mode=False) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["remaps"]
+    assert (listed["id"], listed["state"], listed["said"]) == (applied["journal"], "failed", applied["said"])
+    monkeypatch.setattr(remap_apply, "run_command", Recorder())
+    use_slurm(monkeypatch, FakeSlurm(replace(JOB, state="PENDING", restarts=0, nodes=())))
+    assert opsk.main(["remap", "--resume", listed["id"], "--yes", "--json"], standalone_mode=False) == 0
+    assert json.loads(capsys.readouterr().out)["applied"]["refused"] is None
 
 
+@pytest.mark.usefixtures("own_journal")
 def test_apply_asks_first(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_slurm(monkeypatch, FakeSlurm(None))
     recorder = Recorder()
-    monkeypatch.setattr(remap_apply, "_run", recorder)
+    monkeypatch.setattr(remap_apply, "run_command", recorder)
     arguments = ["remap", "4711", "--failed", "node:n0", *files, "--apply", "spare_node"]
     result = CliRunner().invoke(opsk, arguments, input="n\n")
     assert "now?" in result.output
@@ -386,8 +329,46 @@ def test_apply_asks_first(files: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     assert "--yes" in run(*arguments[1:], "--json").output
 
 
+def test_an_option_of_another_world_is_not_applied(
+    files: list[str], own_journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ["--apply", "spare_node", "--yes", "--json", "--world", "0123456789abcdef"]
+    assert opsk.main(["remap", "-", "--failed", "gpu:n2/5", *files, *wanted], standalone_mode=False) == 3
+    assert json.loads(capsys.readouterr().out)["applied"]["is_outdated"]
+    assert not own_journal.exists()
+
+
+@pytest.mark.usefixtures("own_journal")
+def test_a_journal_needs_no_failure_and_one_thing_is_done_at_a_time() -> None:
+    assert "no remap" in run("--journal").output
+    assert "say what failed" in run("4711").output
+    assert "at a time" in run("--journal", "--undo", "x").output
+    assert "--yes" in run("--undo", "x", "--json").output
+    assert isinstance(run("--undo", "x", "--yes").exception, InputError)
+
+
+def test_nodes_that_opsk_drained_come_back_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(remap_journal, "run_command", recorder)
+    monkeypatch.setattr(remap_journal.os, "geteuid", lambda: 0)
+
+    class Drained(FakeSlurm):
+        def nodes(self) -> tuple[NodeRecord, ...]:
+            ours, theirs = "opsk: gpu:n1/2 failed", "new disk"
+            return (
+                NodeRecord(name="n1", state="IDLE", state_flags=("DRAIN",), reason=ours),
+                NodeRecord(name="n2", state="IDLE", state_flags=("DRAIN",), reason=theirs),
+            )
+
+    monkeypatch.setattr(remap_module, "slurm_client", Drained)
+    assert run("--resume-node", "n1", "--yes").exception is None
+    assert recorder.ran == [("scontrol", "update", "nodename=n1", "state=resume")]
+    assert "new disk" in refusal("--resume-node", "n[1-2]", "--yes").message
+    assert "n9" in refusal("--resume-node", "n9", "--yes").message
+
+
 def test_an_option_that_is_not_there_is_refused_with_why(files: list[str]) -> None:
-    error = refusal("4711", "--failed", "gpu:n2/5", *files, "--apply", "optical", "--yes")
+    error = refusal("-", "--failed", "gpu:n2/5", *files, "--apply", "optical", "--yes")
     assert "--optical" in error.message
     assert "2 spare_node" in error.hint
-    assert "no option '99'" in refusal("4711", "--failed", "gpu:n2/5", *files, "--apply", "99", "--yes").message
+    assert "no option '99'" in refusal("-", "--failed", "gpu:n2/5", *files, "--apply", "99", "--yes").message

@@ -163,7 +163,7 @@ def test_an_unknown_gpu_is_answered_with_the_closest_and_what_to_do() -> None:
         catalog.gpu("H1000")
     assert "'H1000'" in caught.value.message
     assert "h100-sxm" in caught.value.hint
-    assert "add-a-gpu.md" in caught.value.hint
+    assert "add-a-cluster.md" in caught.value.hint
 
 
 def test_an_unknown_cluster_is_answered_with_the_closest() -> None:

@@ -37,9 +37,8 @@ def test_a_cluster_can_be_described_from_scratch() -> None:
 
 
 def test_the_example_of_the_documentation_is_read(root: Path) -> None:
-    text = (root / "docs/howto/add-a-gpu.md").read_text(encoding="utf-8")
-    example = text.split("```toml\n")[1].split("```")[0]
-    vega = catalog.parse_cluster(example, origin="add-a-gpu.md")
+    example = (root / "examples/clusters/vega.toml").read_text(encoding="utf-8")
+    vega = catalog.parse_cluster(example, origin="vega.toml")
     assert (vega.gpus, vega.node.nics, vega.node.gpu.tdp_w) == (192, 4, 500)  # 24 nodes of 8, as the page states
 
 

@@ -130,3 +130,22 @@ def test_a_program_that_is_not_slurms_is_found_out(tmp_path: Path) -> None:
     install(tmp_path, "squeue", "#!/bin/sh\necho hello\n")
     with pytest.raises(SlurmError, match="answers 'hello'"):
         client(tmp_path).release()
+
+
+def test_a_queue_is_asked_for_with_whole_lists_of_tasks(tmp_path: Path) -> None:
+    """Else squeue cuts an array's list at 64 characters, and the tasks behind are lost."""
+    install(tmp_path, "squeue", SQUEUE.replace("jobs = [", "assert os.environ['SLURM_BITSTR_LEN'] == '0'\njobs = ["))
+    found = CommandClient(environment={"PATH": str(tmp_path)}).queue()
+    assert [(row.state, row.tasks, row.gpus) for row in found] == [("PENDING", 2, 0), ("RUNNING", 1, 16)]
+
+
+def test_a_slurmctld_that_is_down_is_an_answer_of_ping(tmp_path: Path) -> None:
+    install(tmp_path, "scontrol", "#!/bin/sh\necho 'Slurmctld(primary) at a is DOWN'; exit 1")
+    (found,) = CommandClient(environment={"PATH": str(tmp_path)}).controllers()
+    assert not found.is_up
+
+
+def test_a_ping_without_an_answer_is_a_failure(tmp_path: Path) -> None:
+    install(tmp_path, "scontrol", "#!/bin/sh\necho 'error: no slurm.conf' >&2; exit 1")
+    with pytest.raises(SlurmError, match=r"no slurm\.conf"):
+        CommandClient(environment={"PATH": str(tmp_path)}).controllers()

@@ -21,6 +21,7 @@ from opsk.slurm import fields
         ("gpu:h100:0(IDX:N/A)", (0, "h100")),
         ("gpu:a100:4,gpu:v100:2", (6, None)),
         ("gpu:1g.5gb:7", (7, "1g.5gb")),
+        ("gpu:(null):2(IDX:0-1)", (2, None)),
         ("gres/gpumem=4,cpu=1", (0, None)),
         ("gpu", (1, None)),
         ("N/A", (0, None)),
@@ -36,6 +37,7 @@ def test_gpus_are_read_from_every_spelling(text: str, expected: tuple[int, str |
     [
         ("gpu:h100:3(IDX:0-1,5)", (0, 1, 5)),
         ("gpu:h100:1(IDX:0)", (0,)),
+        ("gpu:(null):2(IDX:0,3)", (0, 3)),
         ("gpu:0(IDX:N/A)", ()),
         ("gpu:h100:3(IDX:0-999999999)", ()),
         ("gpu:h100:3(IDX:--)", ()),

@@ -136,6 +136,14 @@ JOB = JobRecord(
 )
 
 
+def test_excluded_nodes_are_read_where_squeue_does_not_tell_them() -> None:
+    """22.05: ``squeue -O ExcNodes`` is not there, ``scontrol show job`` has it; a name that repeats the line is not."""
+    line = "   ReqNodeList=(null) ExcNodeList=n[3-4]\n"
+    record = RECORD.format(name="g3", comment="x", admin="")
+    assert details_of(JOB, record + line).excluded_nodes == ("n3", "n4")
+    assert details_of(JOB, record + line + line).excluded_nodes == ()
+
+
 @pytest.mark.parametrize(
     ("name", "comment"),
     [

@@ -65,3 +65,13 @@ def test_memory_is_bytes() -> None:
     """Sinfo prints MiB: 100000 MiB are 104,857,600,000 bytes."""
     (node,) = parse_nodes("n0|idle|100000|\n", ("NodeList", "StateComplete", "Memory"), "|")
     assert node.memory_bytes == 104_857_600_000
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_usable"),
+    [("MAINTENANCE", False), ("INVALID_REG", False), ("REBOOT_ISSUED", False), ("POWERING_DOWN", False),
+     ("PLANNED", True), ("RESERVED", True)],
+)  # fmt: skip
+def test_a_node_under_maintenance_takes_no_job(flag: str, is_usable: bool) -> None:
+    """The words are those of node_state_flag_string; sinfo's short one, MAINT, is not among them."""
+    assert NodeRecord(name="n1", state="IDLE", state_flags=(flag,)).is_usable is is_usable

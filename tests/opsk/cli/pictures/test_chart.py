@@ -104,3 +104,20 @@ def test_any_numbers_and_names_make_whole_pictures(
 def test_a_picture_larger_than_any_screen_is_refused():
     with pytest.raises(InputError, match="pixels"):
         chart_png(Picture(width=50_000, height=50_000))
+
+
+def test_on_a_logarithmic_axis_a_tenfold_rise_is_as_high_everywhere():
+    points = [(1.0, 0.02), (10.0, 0.2), (100.0, 2.0)]
+    panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_x=True, log_y=True)
+    shapes = laid_out([panel]).shapes
+    (first, second, third) = (shape.y for shape in shapes if isinstance(shape, Dot))
+    assert first - second == pytest.approx(second - third)
+    said = [shape.text for shape in shapes if isinstance(shape, Word)]
+    assert {"0.01", "0.1", "1", "10"} <= set(said), "its ends are powers of ten"
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0])
+def test_what_is_not_above_zero_is_drawn_on_a_plain_axis(lowest: float):
+    points = [(1.0, lowest), (2.0, 5.0)]
+    panel = Lines(title="t", x_label="x", y_label="y", lines=[Line(name="l", points=points)], log_y=True)
+    assert sum(isinstance(shape, Dot) for shape in laid_out([panel]).shapes) == 2

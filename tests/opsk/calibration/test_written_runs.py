@@ -1,0 +1,58 @@
+"""Is a job of one's own read back from a table of runs as what it was?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opsk.calibration.runs import parse_runs, read_runs
+from opsk.calibration.written_runs import COLUMNS, RunOfJob, append_run, run_row
+from opsk.errors import InputError
+from opsk.hardware import catalog
+from opsk.workload.plan import Plan, Recompute, Sharding, Software
+from opsk.workload.public_models.lookup import public_model
+
+
+def job(name: str = "llama3-70b", **changes: object) -> RunOfJob:
+    model = public_model(name)
+    assert model is not None
+    plan = Plan(
+        tp=4, pp=4, dp=4, global_batch=512, sharding=Sharding.ZERO1, recompute=Recompute.SELECTIVE,
+        sequence_parallel=True,
+    )  # fmt: skip
+    return RunOfJob(
+        name="own-1", model=model, plan=replace(plan, **changes), cluster=catalog.cluster("superpod-h100"), step_s=12.5
+    )
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b", "mixtral-8x7b"])
+def test_model_plan_and_time_come_back(name: str) -> None:
+    asked = job(name)
+    row = run_row(asked)
+    (run,) = parse_runs(",".join(COLUMNS) + "\n" + ",".join(f'"{row[each]}"' for each in COLUMNS)).runs
+    assert run.plan == asked.plan
+    assert run.measured.step_s == 12.5
+    assert run.states_time_inputs
+
+
+def test_what_no_column_can_say_is_refused() -> None:
+    with pytest.raises(InputError, match="lora_rank"):
+        run_row(job(lora_rank=16, software=Software.PYTORCH))
+
+
+def test_rows_go_below_the_columns_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(",".join(("mfu", *reversed(COLUMNS))))
+    append_run(path, job())
+    append_run(path, job("llama3-8b"))
+    assert [run.model.name for run in read_runs(path).runs] == ["llama-3-70b", "llama-3-8b"]
+
+
+def test_another_table_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("id,colour\n1,red\n")
+    with pytest.raises(InputError, match="has no column"):
+        append_run(path, job())
+    assert path.read_text() == "id,colour\n1,red\n"
