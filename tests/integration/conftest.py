@@ -13,17 +13,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from opsk.lab.programs import locate, missing, search_path, slurm_release
+from opsk.lab.shape import LabShape
+from opsk.lab.starting import up
+from opsk.lab.status import slurm_environment
+from opsk.lab.stopping import take_down
+from tests.fakes.advised_lab import AdvisedLab, advised_lab_up
 from tests.integration.releases import roots
 
 NODES = 4
+UNITS = LabShape(nodes=6, gpus=2, hcas=2, leaves=4, spines=2)
+AT_ONCE = "bf_interval=1,batch_sched_delay=0"
+"""With these SchedulerParameters a job starts within a second, a requeued one before its nodes have ended it."""
+ROOT = Path(__file__).resolve().parent.parent.parent
 TIMEOUT_S = 120
 OWN_PATH = os.environ.get("PATH", "")
 RUN = pytest.StashKey[dict[str, str]]()
@@ -101,7 +111,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"{source}: {said}")
 
 
-@pytest.fixture(scope="session", params=[roots.INSTALLED, *roots.EXPECTED])
+@pytest.fixture(
+    scope="session",
+    params=[roots.INSTALLED, *(pytest.param(suite, marks=getattr(pytest.mark, suite)) for suite in roots.EXPECTED)],
+)
 def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
     """Each Slurm that there is; skipped, by name, where it cannot be run."""
     source: str = request.param
@@ -161,7 +174,7 @@ def lab(slurm: Slurm, plain_environment: dict[str, str]) -> Iterator[RunningLab]
     command = [sys.executable, "-m", "opsk", "lab"]
     try:
         started = subprocess.run(
-            [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--no-advice", "--json"],
+            [*command, "up", "--dir", str(path), "--nodes", str(NODES), "--no-advice", "--exporters", "0", "--json"],
             env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
@@ -170,3 +183,42 @@ def lab(slurm: Slurm, plain_environment: dict[str, str]) -> Iterator[RunningLab]
     finally:
         subprocess.run([*command, "down", "--dir", str(path)], env=environment, timeout=TIMEOUT_S, check=True)
         shutil.rmtree(top)
+
+
+@pytest.fixture(scope="session")
+def advised_lab(slurm: Slurm) -> Iterator[AdvisedLab]:
+    """A lab of two nodes with advisor and hooks; a test first says how it wants it configured."""
+    with ExitStack() as stack:
+        with path_is(slurm.path):
+            _skip_for_missing()
+            lab = stack.enter_context(advised_lab_up())
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def units_lab(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """Two units of three nodes of two GPUs; jobs start at once and get what ``opsk-task-prolog`` says."""
+    path = tmp_path_factory.mktemp("units") / "lab"
+    with path_is(slurm.path):
+        _skip_for_missing()
+        record, _ = up(path, shape=UNITS, parts=(), progress=lambda _: None)
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
+        environment = {**kept, "PATH": search_path(), "HOME": str(path.parent), **slurm_environment(record)}
+    lab = RunningLab(path=path, environment=environment)
+    try:
+        conf = path / "etc" / "slurm.conf"
+        text = conf.read_text().replace("bf_interval=5", AT_ONCE)
+        conf.write_text(f"{text}TaskProlog={ROOT}/deploy/slurm/opsk-task-prolog\n")
+        assert lab.run("scontrol", "reconfigure").returncode == 0
+        _await_idle(lab)
+        yield lab
+    finally:
+        take_down(path, record)
+
+
+def _await_idle(lab: RunningLab) -> None:
+    """Wait until every node answers again: newer releases start slurmd anew to reconfigure it."""
+    end = time.monotonic() + 60
+    while lab.run("sinfo", "-h", "-N", "-o", "%t").stdout.split() != ["idle"] * UNITS.nodes:
+        assert time.monotonic() < end, lab.run("sinfo", "-N").stdout
+        time.sleep(0.1)

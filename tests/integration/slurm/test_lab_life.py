@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.parametrize("slurm", [INSTALLED], indirect=True, scope="session"),
 ]
 
-SMALL = ("--nodes", "2", "--gpus", "2", "--hcas", "2", "--spines", "1", "--no-advice")
+SMALL = ("--nodes", "2", "--gpus", "2", "--hcas", "2", "--spines", "1", "--no-advice", "--exporters", "0")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -18,17 +19,21 @@ from typing import Any
 
 import pytest
 
+from opsk.config import load_site
 from opsk.lab.parts import ADVISOR
 from opsk.lab.record import LabRecord
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
+from opsk_jobcheck.hooks import install_hooks
+from tests.fakes.advised_lab import PATIENT, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 TOLD_WITHIN_S = 60.0
-"""The watcher asks every 15 s, less often where the machine is slow."""
+INTERVAL_S = 2
+"""How often the watcher asks, and less often where the machine is slow."""
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes={nodes} --gpus-per-node=8 --ntasks-per-node=1 --output=/dev/null {options}
 torchrun --nnodes {nodes} --nproc-per-node 8 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 \\
@@ -85,9 +90,22 @@ def live_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> It
         **slurm_environment(record),
     }
     try:
+        configure(record)
         yield LiveLab(record=record, directory=work, environ=environ)
     finally:
         take_down(path / "lab", record)
+
+
+def configure(record: LabRecord) -> None:
+    """Let the watcher ask more often than every 15 s, and slurmctld wait for an answer of a busy machine."""
+    site = record.folder.site
+    site.write_text(site.read_text() + f"live_interval_s = {INTERVAL_S}\n" + PATIENT)
+    install_hooks(record.folder.etc, load_site(site))
+    (daemon,) = (each for each in record.daemons if each.name == ADVISOR)
+    assert daemon.process is not None
+    log = record.folder.log / "advisor.out"
+    os.kill(daemon.process.pid, signal.SIGHUP)
+    wait_until(lambda: "configuration read again" in log.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -142,5 +160,5 @@ def test_sbatch_says_so_by_itself(live_lab: LiveLab, first_job: str) -> None:
         if "4 of 4 free nodes" in line:
             break
         assert time.monotonic() < end, said
-        time.sleep(1)
+        time.sleep(0.5)
     assert "sbatch: opsk  " in line

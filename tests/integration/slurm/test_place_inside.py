@@ -1,6 +1,7 @@
 """Inside real jobs: do ranks land where the map says, whichever way a user asks, and is a job without a map as ever?
 
-The lab's nodes are cabled so that Slurm's order is the worst: two units whose nodes take turns, one cable up a leaf.
+opsk is told that the nodes are cabled so that Slurm's order is the worst: two units whose nodes take turns, one cable
+up a leaf.
 """
 
 from __future__ import annotations
@@ -9,17 +10,11 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
-from opsk.lab.stopping import take_down
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
 from tests.fakes.settling import settle
@@ -81,10 +76,9 @@ class Inside:
 
 
 @pytest.fixture(scope="module")
-def inside(lab_programs: None, tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Inside]:
-    path = tmp_path_factory.mktemp("inside")
-    work = path / "work"
-    (work / "bin").mkdir(parents=True)
+def inside(lab_programs: None, units_lab: RunningLab, tmp_path_factory: pytest.TempPathFactory, root: Path) -> Inside:
+    work = tmp_path_factory.mktemp("inside")
+    (work / "bin").mkdir()
     (work / "bin" / "torchrun").write_text(LAUNCHER)
     (work / "bin" / "torchrun").chmod(0o755)
     (work / "plan.toml").write_text(PLAN)
@@ -94,31 +88,13 @@ def inside(lab_programs: None, tmp_path_factory: pytest.TempPathFactory, root: P
     (work / "dump").write_text(as_ibnetdiscover(fabric))
     (work / "opsk.toml").write_text(f'fabric = ["{work}/dump"]\n')
     (work / "bare.toml").write_text("")
-    record, _ = up(path / "lab", shape=LabShape(nodes=6, gpus=2, hcas=2), parts=(), progress=lambda _: None)
     deploy = root / "deploy"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-    places = (work / "bin", deploy / "bin", search_path())
+    places = (work / "bin", deploy / "bin", units_lab.environment["PATH"])
     environment = {
-        **kept, **slurm_environment(record), "PATH": os.pathsep.join(map(str, places)), "HOME": str(work),
+        **units_lab.environment, "PATH": os.pathsep.join(map(str, places)), "HOME": str(work),
         "OPSK_CONFIG": str(work / "opsk.toml"),
     }  # fmt: skip
-    lab = RunningLab(path=path / "lab", environment=environment)
-    try:
-        conf = path / "lab" / "etc" / "slurm.conf"
-        conf.write_text(conf.read_text() + f"TaskProlog={deploy}/slurm/opsk-task-prolog\n")
-        assert lab.run("scontrol", "reconfigure").returncode == 0
-        _await_idle(lab)
-        yield Inside(lab=lab, work=work, deploy=deploy)
-    finally:
-        take_down(path / "lab", record)
-
-
-def _await_idle(lab: RunningLab) -> None:
-    """Wait until every node answers again: newer releases start slurmd anew to reconfigure it."""
-    end = time.monotonic() + 60
-    while lab.run("sinfo", "-h", "-N", "-o", "%t").stdout.split() != ["idle"] * len(NODES):
-        assert time.monotonic() < end, lab.run("sinfo", "-N").stdout
-        time.sleep(0.1)
+    return Inside(lab=replace(units_lab, environment=environment), work=work, deploy=deploy)
 
 
 def ranks(said: str) -> list[tuple[int, str]]:
@@ -278,8 +254,9 @@ def test_exit_status_and_signals_are_sruns(inside: Inside) -> None:
     """Whatever srun makes of them: the wrapper in front of it changes nothing."""
     script = (
         "{0} bash -c 'exit 37'; echo status=$?\n"
-        "{0} bash -c 'trap \"exit 5\" TERM; sleep 60 & wait' & pid=$!\n"
-        "sleep 4; cat /proc/$pid/comm; kill -TERM $pid; wait $pid; echo ended=$?"
+        "{0} bash -c 'trap \"exit 5\" TERM; : >ready.$SLURM_JOB_ID.$SLURM_PROCID; sleep 60 & wait' & pid=$!\n"
+        "while [ $(ls ready.$SLURM_JOB_ID.* 2>/dev/null | wc -l) -lt 12 ]; do sleep 0.1; done\n"
+        "cat /proc/$pid/comm; kill -TERM $pid; wait $pid; echo ended=$?"
     )
     plain, _ = inside.job(script.format("srun"))
     wrapped, _ = inside.job(script.format("opsk-srun"), OPSK_PLAN="plan.toml")

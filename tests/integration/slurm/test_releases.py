@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from opsk.lab.parts import ADVISOR
 from opsk.lab.programs import search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
@@ -48,12 +47,11 @@ return slurm.SUCCESS
 def plugin_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """A lab of one node whose job_submit.lua tells what it sees, and fails for jobs of the name ``boom``."""
     path = tmp_path_factory.mktemp("plugin") / "lab"
-    record, _ = up(path, shape=LabShape(nodes=1), parts=(ADVISOR,), progress=lambda _: None)
+    record, _ = up(path, shape=LabShape(nodes=1), parts=(), progress=lambda _: None)
     try:
-        # Slurm reads a script again whose time of change is another.
         (record.folder.etc / "job_submit.lua").write_text(SHOWS)
-        (record.folder.etc / "cli_filter.lua").unlink()
-        (record.folder.etc / "opsk.conf").write_text("JobSubmitPlugins=lua\n")
+        with record.folder.slurm_conf.open("a") as conf:
+            conf.write("JobSubmitPlugins=lua\n")
         environment = {"PATH": search_path(), "HOME": str(path.parent), "LC_ALL": "C.UTF-8"}
         found = RunningLab(path=path, environment={**environment, **slurm_environment(record)})
         assert found.run("scontrol", "reconfigure").returncode == 0
@@ -95,7 +93,8 @@ def test_a_failing_plugin_rejects_jobs_from_26_05_on(plugin_lab: RunningLab, slu
 def test_without_the_file_of_its_filter_nothing_can_be_submitted(plugin_lab: RunningLab, tmp_path: Path) -> None:
     """Of all that may happen to the hooks this is the one that stops users: Slurm itself refuses."""
     shutil.copytree(plugin_lab.path / "etc", tmp_path / "etc")
-    (tmp_path / "etc" / "opsk.conf").write_text("CliFilterPlugins=lua\n")
+    with (tmp_path / "etc" / "slurm.conf").open("a") as conf:
+        conf.write("CliFilterPlugins=lua\n")
     elsewhere = {**plugin_lab.environment, "SLURM_CONF": str(tmp_path / "etc" / "slurm.conf")}
     said = replace(plugin_lab, environment=elsewhere).run(
         "sbatch", "--hold", "--wrap", "true", cwd=plugin_lab.path.parent

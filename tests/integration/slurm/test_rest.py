@@ -12,8 +12,6 @@ import pwd
 import shutil
 import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +20,9 @@ from typing import Any
 import pytest
 
 from opsk.config import load_site
-from opsk.lab.parts import ADVISOR
 from opsk.lab.programs import search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
-from opsk.lab.stopping import take_down
+from tests.fakes.advised_lab import ADVICE, FITS, RUNS_OUT, AdvisedLab, this_moment, wait_until
 from tests.integration.conftest import Slurm
-from tests.integration.slurm.test_policy_at_submit import ADVICE, FITS, RUNS_OUT, Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -58,7 +51,7 @@ class UnixConnection(http.client.HTTPConnection):
 class Rest:
     """A lab with a slurmrestd."""
 
-    lab: Lab
+    lab: AdvisedLab
     socket: Path
     release: tuple[int, int]
 
@@ -96,38 +89,26 @@ def told(answer: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def module_rest(lab_programs: None, slurm: Slurm) -> Iterator[Rest]:
+def module_rest(lab_programs: None, slurm: Slurm, advised_lab: AdvisedLab) -> Iterator[Rest]:
     if shutil.which("slurmrestd", path=search_path()) is None:
         pytest.skip("not installed: slurmrestd")
-    top = Path(tempfile.mkdtemp(prefix="opsk-rest-"))
-    top.chmod(0o755)  # slurmrestd's user must reach the lab
-    record, _ = up(top / "lab", shape=LabShape(nodes=2), parts=(ADVISOR,), progress=lambda _: None)
-    environ = {"PATH": search_path(), "HOME": str(top), "LC_ALL": "C.UTF-8", **slurm_environment(record)}
-    # deadlines that a busy machine keeps
-    plain = record.folder.site.read_text() + "submit_deadline_s = 1.0\n"
-    server = None
+    log = advised_lab.directory / "rest.log"
+    listening = advised_lab.directory / USER / "rest.sock"
+    listening.parent.mkdir()
+    shutil.chown(listening.parent, USER)
+    plugins = ("-s", "slurmctld", "-d", "v0.0.42") if slurm.release >= LISTS_SINCE else ("-s", "openapi/v0.0.38")
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            ["slurmrestd", "-u", USER, "-g", USER, "-a", "rest_auth/local", *plugins, f"unix:{listening}"],
+            env=advised_lab.environ, cwd="/tmp", stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
     try:
-        listening = top / USER / "rest.sock"
-        listening.parent.mkdir()
-        shutil.chown(listening.parent, USER)
-        plugins = ("-s", "slurmctld", "-d", "v0.0.42") if slurm.release >= LISTS_SINCE else ("-s", "openapi/v0.0.38")
-        with (top / "rest.log").open("wb") as log:
-            server = subprocess.Popen(
-                ["slurmrestd", "-u", USER, "-g", USER, "-a", "rest_auth/local", *plugins, f"unix:{listening}"],
-                env=environ, cwd="/tmp", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
-        end = time.monotonic() + 30
-        while not listening.exists():
-            assert server.poll() is None, (top / "rest.log").read_text()
-            assert time.monotonic() < end, (top / "rest.log").read_text()
-            time.sleep(0.05)
-        yield Rest(lab=Lab(record, top, environ, plain), socket=listening, release=slurm.release)
+        wait_until(lambda: listening.exists() or server.poll() is not None)
+        assert server.poll() is None, log.read_text()
+        yield Rest(lab=advised_lab, socket=listening, release=slurm.release)
     finally:
-        if server is not None:
-            server.kill()
-            server.wait(10)
-        take_down(top / "lab", record)
-        shutil.rmtree(top)
+        server.kill()
+        server.wait(10)
 
 
 @pytest.fixture
@@ -138,15 +119,16 @@ def rest(module_rest: Rest) -> Iterator[Rest]:
 
 def test_a_training_job_is_accepted_recorded_and_told_two_lines(rest: Rest) -> None:
     rest.lab.policy()
+    before = this_moment()
     rest.accepted(FITS)  # what slurmctld does not get in time the advisor finishes all the same
-    earlier = len(rest.lab.audited())
+    began = this_moment()
     shown, lines = rest.accepted(FITS, comment="mine")
     assert shown["AdminComment"].startswith("opsk:v1 verdict=fits")
     assert len(lines) == 2
     assert all(line.startswith(ADVICE) for line in lines)
-    asked = rest.lab.last_audited("submit", earlier)
+    asked = rest.lab.last_audited("submit", began)
     assert asked["for_uid"] == pwd.getpwnam(USER).pw_uid
-    assert "advise" not in {entry["kind"] for entry in rest.lab.audited()}
+    assert "advise" not in {entry["kind"] for entry in rest.lab.audited(before)}
 
 
 def test_lines_that_slurmrestd_does_not_read_are_not_in_force(rest: Rest) -> None:

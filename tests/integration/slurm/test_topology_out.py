@@ -1,23 +1,16 @@
 """On a real slurmctld: is the tree that opsk writes taken as it is meant, and do ranks land where the host file says?
 
-The lab of this file has two units of three nodes; the shared one has one unit only.
+The lab has two units of three nodes.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from opsk.lab.programs import search_path
-from opsk.lab.shape import LabShape
-from opsk.lab.starting import up
-from opsk.lab.status import slurm_environment
-from opsk.lab.stopping import take_down
 from opsk.slurm.command import CommandClient
 from opsk.slurm.topology.conf import TopologyConf, read_topology_conf
 from opsk.slurm.topology.difference import difference
@@ -27,20 +20,7 @@ from tests.integration.conftest import RunningLab
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
 
 UNITS = ({"n0", "n1", "n2"}, {"n3", "n4", "n5"})
-SHAPE = LabShape(nodes=6, gpus=2, hcas=2, leaves=4, spines=2)
 PLAN = small_plan(gpus_per_node=2, tp=2, dp=3, global_batch=6)
-
-
-@pytest.fixture(scope="module")
-def units_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    path = tmp_path_factory.mktemp("units") / "lab"
-    record, _ = up(path, shape=SHAPE, parts=(), progress=lambda _: None)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPSK_", "SLURM_", "SBATCH_"))}
-    environment = {**kept, "PATH": search_path(), "HOME": str(path.parent), **slurm_environment(record)}
-    try:
-        yield RunningLab(path=path, environment=environment)
-    finally:
-        take_down(path, record)
 
 
 def done(lab: RunningLab, *words: str, cwd: Path | None = None) -> str:

@@ -1,0 +1,32 @@
+"""Partitions as a real slurmctld tells them: the default one, and the nodes of a job that asks for no number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from opsk.slurm.command import CommandClient
+
+pytestmark = pytest.mark.slurm
+
+
+def test_a_job_that_asks_for_no_nodes_has_as_many_as_its_partition_gives(lab: Any) -> None:
+    """22.05 counts the partition's ``MinNodes`` as asked for; 24.11 and 26.05 refuse it (``EnforcePartLimits=ALL``)."""
+    client = CommandClient(environment=dict(lab.environment))
+    (default,) = [part.name for part in client.partitions() if part.is_default]
+    made = lab.run("scontrol", "create", "PartitionName=pairs", "Nodes=ALL", "MinNodes=2", "State=UP")
+    assert made.returncode == 0, made.stderr
+    try:
+        assert {part.name: part.min_nodes for part in client.partitions()} == {default: 1, "pairs": 2}
+        submitted = lab.run("sbatch", "--parsable", "-p", "pairs", "--hold", "-o", "/dev/null", "--wrap", "true")
+        if submitted.returncode:
+            assert client.release() >= (24, 11)
+            assert "Node count specification invalid" in submitted.stderr
+            return
+        number = submitted.stdout.strip()
+        told = lab.run("scontrol", "show", "job", number).stdout
+        lab.run("scancel", number)
+        assert "NumNodes=2" in told
+    finally:
+        lab.run("scontrol", "delete", "PartitionName=pairs")
