@@ -1,5 +1,6 @@
 -- opsk for Lmod: finds its installation beside itself, in a checkout and below share/opsk.
-local version = "0.1.0"
+-- Its name is the version.
+local version = myFileName():match("([^/]+)%.lua$")
 local root = myFileName():match("^(.*)/[^/]+/[^/]+/[^/]+$")
 local programs = pathJoin(root, "deploy/bin")
 
@@ -12,7 +13,7 @@ help([[
 opsk helps those who run and use Slurm clusters that train large models.
 
   opsk check SCRIPT    will the job of this script fit, and how fast will it be?
-  opsk top             jobs of the cluster with what was predicted for them
+  opsk top             the cluster on one screen: GPUs, jobs, fabric, failures
   opsk --help          all commands
 
 The module puts nothing but the command opsk on PATH: your own python stays the first.

@@ -1,0 +1,1 @@
+"""Where are the dashboards made? In ``dashboards``, by ``python -m deploy.grafana.generate``."""

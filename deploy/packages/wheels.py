@@ -1,0 +1,134 @@
+"""Which wheels does opsk run on: exactly those of ``requirements.lock``, fetched by hash, nothing of the rest?
+
+The lock pins what developers need as well, so the wheels' own metadata is followed from opsk's wheel, extra ``all``:
+what they need is fetched level by level. No resolver decides anything here.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from deploy.packages.running import StepError, call
+
+EXTRAS = ("all",)
+_MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_")
+_OLD_MANYLINUX = {"manylinux2014": (2, 17), "manylinux2010": (2, 12), "manylinux1": (2, 5)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """One wheel, and what it says of itself."""
+
+    path: Path
+    name: str
+    version: str
+    metadata: Message
+
+    def needs(self, extras: frozenset[str]) -> Iterator[Requirement]:
+        """Yield what this wheel needs here, with these extras asked for."""
+        for line in self.metadata.get_all("Requires-Dist") or []:
+            wanted = Requirement(line)
+            marker = wanted.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in (*sorted(extras), "")):
+                yield wanted
+
+
+def build(source: Path, out: Path, epoch: int) -> tuple[Path, Path]:
+    """Build opsk's source archive and, from that, its wheel; return both."""
+    out.mkdir(parents=True, exist_ok=True)
+    call(
+        *(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source),
+        more={"SOURCE_DATE_EPOCH": str(epoch)},
+    )
+    (archive,) = out.glob("opsk-*.tar.gz")
+    (wheel,) = out.glob("opsk-*.whl")
+    return archive, wheel
+
+
+def read(path: Path) -> Wheel:
+    """Read a wheel's metadata."""
+    name, version, _, _ = parse_wheel_filename(path.name)
+    with zipfile.ZipFile(path) as archive:
+        (inner,) = [entry for entry in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", entry)]
+        metadata = HeaderParser().parsestr(archive.read(inner).decode("utf-8"))
+    return Wheel(path=path, name=name, version=str(version), metadata=metadata)
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Return name to what a lock says of it, pins and hashes; pins for several Pythons are for pip to choose from."""
+    blocks: dict[str, str] = {}
+    name = ""
+    for line in lock.splitlines():
+        if line and not line.startswith((" ", "#")):
+            name = canonicalize_name(re.split(r"[=\[ ;]", line, maxsplit=1)[0])
+            blocks.setdefault(name, "")
+        if name:
+            blocks[name] += line + "\n"
+    return blocks
+
+
+def gather(own: Path, lock: Path, folder: Path) -> list[Wheel]:
+    """Fetch what opsk's wheel needs into ``folder``, as pinned; return all wheels, opsk's first, others by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pinned = pins(lock.read_text(encoding="utf-8"))
+    found = {"opsk": read(own)}
+    asked: set[tuple[str, frozenset[str]]] = set()
+    wanted: set[tuple[str, frozenset[str]]] = {("opsk", frozenset(EXTRAS))}
+    while wanted:
+        fetch(sorted({name for name, _ in wanted} - set(found)), pinned, folder, found)
+        asked |= wanted
+        wanted = {
+            (str(canonicalize_name(need.name)), frozenset(need.extras))
+            for name, extras in wanted
+            for need in found[name].needs(extras)
+        } - asked
+    return [found.pop("opsk"), *(found[name] for name in sorted(found))]
+
+
+def fetch(names: list[str], pinned: dict[str, str], folder: Path, found: dict[str, Wheel]) -> None:
+    """Fetch the wheels of these names, checked against the lock's hashes, and note them in ``found``."""
+    if not names:
+        return
+    absent = [name for name in names if name not in pinned]
+    if absent:
+        raise StepError(f"requirements.lock does not pin {', '.join(absent)}: run make lock")
+    part = folder / "part.lock"
+    part.write_text("".join(pinned[name] for name in names), encoding="utf-8")
+    call(
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
+        *("--require-hashes", "--only-binary", ":all:", "--dest", folder, "--requirement", part),
+    )
+    part.unlink()
+    for path in folder.glob("*.whl"):
+        wheel = read(path)
+        if wheel.name in names:
+            found[wheel.name] = wheel
+
+
+def oldest_glibc(wheels: list[Wheel]) -> str:
+    """Return the oldest C library that all wheels run on, from what their names promise."""
+    newest = (2, 17)
+    for wheel in wheels:
+        _, _, _, tags = parse_wheel_filename(wheel.path.name)
+        promised = [
+            (int(named[1]), int(named[2])) if (named := _MANYLINUX.match(tag.platform)) else _old(tag.platform)
+            for tag in tags
+        ]
+        least = min(promised)
+        newest = max(newest, least)
+    return f"{newest[0]}.{newest[1]}"
+
+
+def _old(platform: str) -> tuple[int, int]:
+    """Return what an old name of a platform promises; ``(0, 0)`` where nothing is compiled."""
+    return _OLD_MANYLINUX.get(platform.partition("_")[0], (0, 0))

@@ -1,0 +1,128 @@
+"""Does the Ansible role hold under ansible's own checks, and put all files where they belong, twice alike?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from opsk.config import load_site
+from opsk_jobcheck.hooks import HOOKS
+
+EVERYTHING = {
+    **{f"opsk_{what}": True for what in ("login", "controller", "node", "collect", "prometheus", "grafana")},
+    "opsk_exporter_allow": ["10.1.0.0/16", "10.2.0.0/16"],
+    "opsk_exporter_drop_ins": ["kernel-log", "rapl"],
+    "opsk_targets": ["n0", "n1"],
+    "opsk_cluster": "titan",
+}
+
+
+def program(name: str) -> str:
+    found = shutil.which(name, path="/usr/bin:/usr/local/bin")  # not a stray one on the tests' PATH
+    if found is None:
+        pytest.skip(f"{name} is not installed here: deploy/install-system-packages --tests")
+    return found
+
+
+def run(name: str, *words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    kept = {key: text for key, text in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHON", "VIRTUAL_ENV"))}
+    path = "/usr/sbin:/usr/bin:/sbin:/bin"
+    environment = {
+        **kept,
+        "PATH": path,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOCAL_TEMP": str(cwd / "tmp"),
+    }
+    command = [program(name), *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.fixture
+def here(root: Path, tmp_path: Path) -> Path:
+    """A copy of the role, for ansible's tools write beside what they read."""
+    shutil.copytree(root / "deploy" / "ansible", tmp_path / "ansible")
+    (tmp_path / "ansible" / "tmp").mkdir()
+    return tmp_path / "ansible"
+
+
+def play(here: Path, **variables: object) -> subprocess.CompletedProcess[str]:
+    """Apply the role to this machine, below a folder."""
+    book = [{"hosts": "all", "gather_facts": False, "connection": "local", "roles": ["opsk"], "vars": variables}]
+    (here / "play.yml").write_text(yaml.safe_dump(book))
+    words = ("-i", "localhost,", "-e", f"ansible_python_interpreter={sys.executable}", "play.yml")
+    return run("ansible-playbook", *words, cwd=here)
+
+
+@pytest.fixture
+def command(root: Path, here: Path) -> Path:
+    path = here / "opsk"
+    path.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m opsk "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def changed(done: subprocess.CompletedProcess[str]) -> int:
+    found = re.search(r"changed=(\d+)\s+unreachable=0\s+failed=0", done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found, done.stdout
+    return int(found[1])
+
+
+def test_ansible_understands_the_book_of_a_whole_site(here: Path) -> None:
+    done = run("ansible-playbook", "--syntax-check", "-i", "inventory.example.yml", "site.yml", cwd=here)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ansible_lint_finds_no_fault(here: Path) -> None:
+    done = run("ansible-lint", "--offline", "--nocolor", "site.yml", "roles/opsk", cwd=here)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_files_come_into_place_and_a_second_run_changes_nothing(root: Path, here: Path, command: Path) -> None:
+    top = here / "root"
+    settings = {**EVERYTHING, "opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
+    assert changed(play(here, **settings)) > 10
+    made = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+    assert {f"etc/slurm/{name}" for name in (*HOOKS, "opsk-hooks.conf", "opsk-prolog", "opsk-epilog")} <= made
+    units = {"opsk-advisor.service", "opsk-watcher.service", "opsk-exporter.service", "opsk-collector.service"}
+    assert {f"etc/systemd/system/{name}" for name in units} <= made
+    load_site(top / "etc" / "opsk" / "opsk.toml")
+    addresses = (top / "etc/systemd/system/opsk-exporter.service.d/addresses.conf").read_text()
+    assert "IPAddressAllow=localhost 10.1.0.0/16 10.2.0.0/16\n" in addresses
+    targets = yaml.safe_load((top / "etc/prometheus/opsk/titan.yml").read_text())
+    assert targets == [{"targets": ["n0:9876", "n1:9876"], "labels": {"cluster": "titan"}}]
+    dashboards = top / "var/lib/grafana/dashboards/opsk"
+    for path in (root / "deploy" / "grafana").glob("opsk-*.json"):
+        assert json.loads((dashboards / path.name).read_text())
+    assert changed(play(here, **settings)) == 0
+
+
+def test_a_configuration_that_is_given_is_put_in_place_and_one_that_is_there_stays(
+    root: Path, here: Path, command: Path
+) -> None:
+    top = here / "root"
+    settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
+    assert changed(play(here, **settings, opsk_configuration='cluster = "superpod-h100"\n')) > 0
+    path = top / "etc" / "opsk" / "opsk.toml"
+    assert tomllib.loads(path.read_text()) == {"cluster": "superpod-h100"}
+    assert changed(play(here, **settings)) == 0
+    assert tomllib.loads(path.read_text()) == {"cluster": "superpod-h100"}
+
+
+def test_every_setting_of_the_role_has_a_default_and_is_used(root: Path) -> None:
+    role = root / "deploy" / "ansible" / "roles" / "opsk"
+    defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text())
+    texts = "".join(path.read_text() for path in role.rglob("*") if path.is_file() and "defaults" not in path.parts)
+    used = set(re.findall(r"\bopsk_[a-z_]+\b", texts))
+    registered = set(re.findall(r"register: (opsk_\w+)", texts))
+    assert used - registered == set(defaults)
