@@ -1,9 +1,9 @@
 """Does the advisor stay as it is over 100,000 questions? ``python -m benchmarks.advisor_flat``: memory and times.
 
-Target: under 200 MB resident in every process of it, and no more after 100,000 questions than after the first
-thousands. A real advisor with its workers, and the watcher where a fabric is given, is asked over its socket: advice on
-scripts that it knows and on ones that are new, of recipes that it knows and of others, verdicts for slurmctld on behalf
-of many users, jobs that train nothing, files that it wants, and questions that are none.
+Memory is to stay as it is after the first thousands. A real advisor with its workers, and the watcher where a fabric is
+given, is asked over its socket: advice on scripts that it knows and on ones that are new, of recipes that it knows and
+of others, verdicts for slurmctld on behalf of many users, jobs that train nothing, files that it wants, and questions
+that are none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import json
 import os
 import pwd
 import random
-import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,19 +24,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.found import Found, arguments, run
+from benchmarks.process_use import cpu_s, median_p99, rss_bytes
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
 from tests.fakes.advisor_process import Client
 
-NODES = 1024
-QUESTIONS = 100_000
+NODES, QUESTIONS = 1024, 100_000
+SHORT_NODES, SHORT_QUESTIONS = 0, 100
 USERS = 400
 RECIPES = 300
 KNOWN = 50
 """Scripts that are submitted again and again."""
 LOOKS = 20
+WARM = 4
+"""Looks after which all that is kept once is there: a fifth of the questions."""
 SCRIPT = (
     "#!/bin/bash\n#SBATCH --nodes={nodes} --gpus-per-node=8 --ntasks-per-node=1\nexport SEED={seed}\n"
     "ARGS=(--num-layers {layers} --hidden-size {hidden} --num-attention-heads 16 --micro-batch-size 1\n"
@@ -59,22 +59,24 @@ class Look:
     p99_ms: float
 
 
-def main() -> None:
-    """Print memory and times while questions are asked."""
-    parser = argparse.ArgumentParser(description="many questions to one advisor")
-    parser.add_argument("--questions", type=int, default=QUESTIONS)
-    parser.add_argument("--most-s", type=float, default=3600.0, help="stop after so many seconds")
-    parser.add_argument("--nodes", type=int, default=NODES, help="of the fabric; 0 for neither placement nor watcher")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, RunningAdvisor(folder, nodes=asked.nodes) as one:
+def measure(asked: argparse.Namespace) -> Found:
+    """Print memory and times while questions are asked; return the most of the memory, and how it grew."""
+    nodes, questions = (SHORT_NODES, SHORT_QUESTIONS) if asked.short else (asked.nodes, asked.questions)
+    found, looks = Found(), list[Look]()
+    with tempfile.TemporaryDirectory() as folder, RunningAdvisor(folder, nodes=nodes) as one:
         print(f"{'questions':>10}{'median ms':>11}{'P99 ms':>9}   resident MB")
-        for look in one.ask(asked.questions, most_s=asked.most_s):
+        for look in one.ask(questions, most_s=asked.most_s):
+            looks.append(look)
             memory = ", ".join(f"{name} {value:.0f}" for name, value in look.rss_mb.items())
             print(f"{look.questions:10}{look.median_ms:11.2f}{look.p99_ms:9.1f}   {memory}", flush=True)
         print(", ".join(f"{count} {name}" for name, count in one.answers.most_common()))
-        print(
-            f"CPU of the advisor and its processes: {1e3 * one.cpu_s() / max(one.answers.total(), 1):.2f} ms a question"
-        )
+        found.figures["cpu_s"] = one.cpu_s() / max(one.answers.total(), 1)
+    print(f"CPU of the advisor and its processes: {1e3 * found.figures['cpu_s']:.2f} ms a question")
+    warm, last = looks[min(WARM, len(looks)) - 1].rss_mb, looks[-1].rss_mb
+    found.figures["answered_count"] = one.answers.total()
+    found.figures["rss_bytes"] = 1e6 * max(value for look in looks for value in look.rss_mb.values())
+    found.figures["growth_ratio"] = max(last[name] / warm[name] for name in last.keys() & warm.keys())
+    return found
 
 
 class RunningAdvisor:
@@ -99,7 +101,7 @@ class RunningAdvisor:
             f'cluster = "superpod-h100"\n{fabric}[advisor]\nsocket = "{self.socket}"\n'
             f'audit_log = "{self.folder / "audit.jsonl"}"\nsubmit_users = ["{_own_name()}"]\n'
         )
-        command = [sys.executable, "-m", "opsk", "advisor", "--config", str(config)]
+        command = [sys.executable, "-P", "-m", "opsk", "advisor", "--config", str(config)]
         self.process = subprocess.Popen(command, stderr=(self.folder / "advisor.err").open("w"))
         end = time.monotonic() + 120
         while True:
@@ -125,13 +127,8 @@ class RunningAdvisor:
             times.append(time.perf_counter() - asked)
             is_late = time.monotonic() - began > most_s
             if number % max(questions // looks, 1) == 0 or is_late:
-                ordered = sorted(times)
-                yield Look(
-                    questions=number,
-                    rss_mb=self.rss_mb(),
-                    median_ms=1e3 * statistics.median(ordered),
-                    p99_ms=1e3 * ordered[int(0.99 * (len(ordered) - 1))],
-                )
+                median, p99 = median_p99(times)
+                yield Look(questions=number, rss_mb=self.rss_mb(), median_ms=1e3 * median, p99_ms=1e3 * p99)
                 times = []
             if is_late:
                 return
@@ -139,22 +136,18 @@ class RunningAdvisor:
     def rss_mb(self) -> dict[str, float]:
         """Return the resident memory of the advisor and of what it started [MB]."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        found = {"advisor": _rss_mb(self.process.pid)}
+        found = {"advisor": rss_bytes(self.process.pid) / 1e6}
         for pid in map(int, children):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             kind = "watcher" if any(b"watcher" in word for word in command) else "worker"
             number = sum(name.startswith(kind) for name in found)
-            found[f"{kind} {number + 1}"] = _rss_mb(pid)
+            found[f"{kind} {number + 1}"] = rss_bytes(pid) / 1e6
         return found
 
     def cpu_s(self) -> float:
         """Return the CPU time of the advisor and its processes so far [s]."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ticks = 0
-        for pid in (self.process.pid, *map(int, children)):
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(words[11]) + int(words[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_s, (self.process.pid, *map(int, children))))
 
 
 def _asked(path: Path, dice: random.Random, number: int) -> str:
@@ -223,13 +216,13 @@ def _nonsense(client: Client, dice: random.Random, number: int) -> str:
     return str(answer["status"]) if answer else "closed"
 
 
-def _rss_mb(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-
-
 def _own_name() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
 if __name__ == "__main__":
-    main()
+    parser = arguments(__doc__)
+    parser.add_argument("--questions", type=int, default=QUESTIONS)
+    parser.add_argument("--most-s", type=float, default=3600.0, help="stop after so many seconds")
+    parser.add_argument("--nodes", type=int, default=NODES, help="of the fabric; 0 for neither placement nor watcher")
+    run(measure, parser)

@@ -5,12 +5,13 @@ PYTHON an interpreter that has its requirements (pandas, psutil). First one comp
 (TP8 PP8x3, sequence parallelism, selective recomputation: Calculon's own validation case), done as its search does it.
 Then both searches of that case: completed evaluations (predicted to the end: what its search refuses and ours bounds
 away is told apart) a CPU second, Calculon's capped in time and as shipped, and with its logger silenced from outside.
-Blocks of both in turn in one run, CPU seconds of one core.
+Blocks of both in turn in one run, CPU seconds of one core. Calculon is no part of opsk and is never fetched by it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.calculon_driver import BATCH, GPUS
 from benchmarks.costmodel_rows import repeated
+from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.search import named
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
@@ -30,8 +32,8 @@ from opsk.planner.best_plan.space import space_of
 from opsk.workload.plan import Plan, Precision, Recompute, Software
 
 BLOCKS = 5
-SEARCH_BLOCKS = 3
-SEARCH_CPU_S = 20.0
+SEARCH_BLOCKS = 2
+SEARCH_CPU_S = 10.0
 """CPU seconds of one search of Calculon's, which would take hours to its end."""
 DRIVER = Path(__file__).with_name("calculon_driver.py")
 CALCULON_PLANS = 30
@@ -50,8 +52,8 @@ class Searched:
 
     @property
     def rate(self) -> float:
-        """Completed evaluations a CPU second."""
-        return self.completed / self.cpu_s
+        """Completed evaluations a CPU second; one is granted where there was none."""
+        return max(self.completed, 1) / self.cpu_s
 
     @property
     def settled_rate(self) -> float:
@@ -71,9 +73,9 @@ def calculon_s(checkout: Path, python: str) -> float:
     return driven(checkout, python, "evaluate", str(CALCULON_PLANS))[0]
 
 
-def calculon_search(checkout: Path, python: str, *, is_quiet: bool) -> Searched:
-    """Return what Calculon's search does in the time that it is given."""
-    cpu_s, good, bad = driven(checkout, python, "search", str(SEARCH_CPU_S), *(["quiet"] if is_quiet else []))
+def calculon_search(checkout: Path, python: str, given_s: float, *, is_quiet: bool) -> Searched:
+    """Return what Calculon's search does in the CPU time that it is given."""
+    cpu_s, good, bad = driven(checkout, python, "search", str(given_s), *(["quiet"] if is_quiet else []))
     return Searched(cpu_s=cpu_s, completed=int(good), refused=int(bad))
 
 
@@ -109,24 +111,18 @@ def opsk_s(rows: int, repeats: int) -> float:
     return (time.process_time() - start) / repeats / rows
 
 
-def main() -> None:
-    """Print both, and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkout", type=Path)
-    parser.add_argument("--python", default=sys.executable)
-    asked = parser.parse_args()
-    if not (asked.checkout / "bin" / "calculon").exists():
-        print(f"{asked.checkout}: no clone of Calculon here, nothing compared")
-        return
-    compare_evaluations(asked.checkout, asked.python)
-    compare_searches(asked.checkout, asked.python)
+def measure(asked: argparse.Namespace) -> Found:
+    """Print both and their ratio, and return them."""
+    if asked.checkout is None or not (asked.checkout / "bin" / "calculon").exists():
+        raise NotRunError("no clone of Calculon is named")
+    evaluations = compared_evaluations(asked.checkout, asked.python, 1 if asked.short else BLOCKS)
+    given = (1, 1.0) if asked.short else (SEARCH_BLOCKS, SEARCH_CPU_S)
+    return Found(figures={**evaluations, **compared_searches(asked.checkout, asked.python, *given)})
 
 
-def compare_evaluations(checkout: Path, python: str) -> None:
-    """Print what one evaluation takes."""
-    blocks = [
-        (calculon_s(checkout, python), opsk_s(1, ONE_PLAN_REPEATS), opsk_s(TABLE_PLANS, 1)) for _ in range(BLOCKS)
-    ]
+def compared_evaluations(checkout: Path, python: str, times: int) -> dict[str, float]:
+    """Print and return what one evaluation takes."""
+    blocks = [(calculon_s(checkout, python), opsk_s(1, ONE_PLAN_REPEATS), opsk_s(TABLE_PLANS, 1)) for _ in range(times)]
     theirs, one, row = (statistics.median(column) for column in zip(*blocks, strict=True))
     print(f"Calculon, one plan             {theirs * 1e3:9.2f} ms CPU {1 / theirs:12,.0f} plans/s")
     print(f"opsk, one plan                 {one * 1e3:9.2f} ms CPU {1 / one:12,.0f} plans/s")
@@ -134,30 +130,43 @@ def compare_evaluations(checkout: Path, python: str) -> None:
     ratios = [(a / b, a / c) for a, b, c in blocks]
     print(
         f"ratio in one run: one plan {statistics.median(r for r, _ in ratios):,.0f} x, "
-        f"table {statistics.median(r for _, r in ratios):,.0f} x"
+        f"table {statistics.median(r for _, r in ratios):,.0f} x",
+        flush=True,
     )
+    return {
+        "one_plan_s": one, "calculon_one_plan_s": theirs, "rows_per_s": 1 / row, "calculon_rows_per_s": 1 / theirs
+    }  # fmt: skip
 
 
-def compare_searches(checkout: Path, python: str) -> None:
-    """Print what the searches complete."""
+def compared_searches(checkout: Path, python: str, times: int, given_s: float) -> dict[str, float]:
+    """Print and return what the searches complete."""
     blocks = [
         (
-            calculon_search(checkout, python, is_quiet=False),
-            calculon_search(checkout, python, is_quiet=True),
+            calculon_search(checkout, python, given_s, is_quiet=False),
+            calculon_search(checkout, python, given_s, is_quiet=True),
             opsk_search(walk=False),
             opsk_search(walk=True),
         )
-        for _ in range(SEARCH_BLOCKS)
+        for _ in range(times)
     ]
     names = ("Calculon's search, as shipped", "the same, logger silenced", "opsk's search", "opsk, nothing bounded")
-    for place, name in enumerate(names):
-        middle = sorted((block[place] for block in blocks), key=lambda one: one.rate)[SEARCH_BLOCKS // 2]
+    keys, figures = ("calculon", "calculon_quiet", "opsk", "opsk_walk"), dict[str, float]()
+    for place, (name, key) in enumerate(zip(names, keys, strict=True)):
+        middle = sorted((block[place] for block in blocks), key=lambda one: one.rate)[times // 2]
         ratio = statistics.median(block[place].rate / block[0].rate for block in blocks)
+        figures |= {f"{key}_completed_per_s": middle.rate, f"{key}_ratio": ratio}
         print(
             f"{name:30} {middle.completed:9,} completed, {middle.refused:9,} not, in {middle.cpu_s:6.2f} s CPU: "
-            f"{middle.rate:11,.1f} completed/s, {middle.settled_rate:13,.0f} settled/s, {ratio:9,.0f} x"
+            f"{middle.rate:11,.1f} completed/s, {middle.settled_rate:13,.0f} settled/s, {ratio:9,.0f} x",
+            flush=True,
         )
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    parser = arguments(__doc__)
+    parser.add_argument("checkout", type=Path, nargs="?")
+    parser.add_argument(
+        "--python", default=os.environ.get("CALCULON_PYTHON", sys.executable), help="that has what Calculon requires"
+    )
+    run(measure, parser)

@@ -8,46 +8,47 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
+from benchmarks.found import Found, NotRunError, arguments, run
+from benchmarks.process_use import timed
 from opsk.calibration.cross_validation import cross_validate
 from opsk.calibration.fit import TimedRuns, fit_time
 from opsk.calibration.runs import read_runs
 from opsk.calibration.timed_runs import timed_runs
 
-Answer = TypeVar("Answer")
+LONGEST_SHORT = 12
+"""Runs of a table that the short form fits to."""
 
 
-def timed(what: Callable[[], Answer], *, repeat: int = 1) -> tuple[float, Answer]:
-    """Return the median seconds of some calls, and the last answer."""
-    seconds = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        answer = what()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds), answer
+def median_s(what: Callable[[], object], repeat: int) -> float:
+    """Return the median seconds of some calls."""
+    return statistics.median(timed(what)[1] for _ in range(repeat))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--processes", type=int, default=1)
-    arguments = parser.parse_args()
-    reading_s, table = timed(lambda: read_runs(arguments.runs))
-    runs = timed_runs(table.runs)
+def measure(asked: argparse.Namespace) -> Found:
+    """Print and return how long it takes."""
+    if asked.runs is None:
+        raise NotRunError("no table of runs is named")
+    table, reading_s, _ = timed(lambda: read_runs(asked.runs))
+    runs = timed_runs(table.runs[:LONGEST_SHORT] if asked.short else table.runs)
     prepared = TimedRuns(runs)
-    fit_s, fit = timed(lambda: fit_time(runs), repeat=3)
-    evaluation_s, _ = timed(lambda: prepared.log_errors(fit.efficiency), repeat=21)
-    leaving_out_s, _ = timed(lambda: cross_validate(runs, processes=arguments.processes))
-    sources = len({run.source for run in runs})
+    fit, *_ = timed(lambda: fit_time(runs))
+    found = Found(figures={"fit_s": median_s(lambda: fit_time(runs), 1 if asked.short else 3)})
+    evaluation_s = median_s(lambda: prepared.log_errors(fit.efficiency), 21)
     print(f"{reading_s:8.2f} s   read {len(table)} rows")
     print(f"{evaluation_s:8.4f} s   predict {len(runs)} runs once")
-    print(f"{fit_s:8.2f} s   fit {len(fit.parameters)} parameters in {fit.steps} steps")
-    print(f"{leaving_out_s:8.2f} s   leave {sources} sources out, {arguments.processes} at the same time")
+    print(f"{found.figures['fit_s']:8.2f} s   fit {len(fit.parameters)} parameters in {fit.steps} steps", flush=True)
+    if not asked.short:
+        left_out_s = found.figures["left_out_s"] = timed(lambda: cross_validate(runs, processes=asked.processes))[1]
+        sources = len({run.source for run in runs})
+        print(f"{left_out_s:8.2f} s   leave {sources} sources out, {asked.processes} at the same time")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    parser = arguments(__doc__)
+    parser.add_argument("runs", type=Path, nargs="?")
+    parser.add_argument("--processes", type=int, default=1)
+    run(measure, parser)

@@ -1,20 +1,23 @@
 """How fast is the cost model? ``python -m benchmarks.costmodel_rows``: one plan, and rows a second of large tables.
 
-Aims: one warm plan in at most 1 ms, at least 200,000 rows a second of a table of 100,000 on one core. CPU time is
-reported: it does not depend on what else the machine does. For comparison, from measurements on another machine:
-Calculon takes 38 ms for one plan and about 60 plans a CPU second in its search.
+One warm plan, alone and as a table of one row, and tables of up to 100,000 rows. CPU time is reported: it does not
+depend on what else the machine does. `benchmarks.against_calculon` does the same beside Calculon.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 
-from opsk.costmodel.predict import predict
-from opsk.costmodel.table import PlanTable
+from benchmarks.found import Found, arguments, run
+from opsk.costmodel.predict import predict, predict_one
+from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Recompute, Sharding
@@ -33,6 +36,7 @@ MODEL = ModelShape(
     tied_embeddings=False,
 )
 REPEATS = 200
+ROWS, SHORT_ROWS = (1, 10, 100, 1_000, 10_000, 100_000), (1, 100)
 
 
 def plans() -> PlanTable:
@@ -66,27 +70,36 @@ def repeated(table: PlanTable, rows: int) -> PlanTable:
     return PlanTable(**{field.name: getattr(table, field.name)[index] for field in fields(PlanTable)})
 
 
-def cpu_s(table: PlanTable, repeats: int) -> list[float]:
-    """Return the CPU seconds of each of ``repeats`` predictions of a table."""
-    machine = cluster("superpod-h100")
-    predict(MODEL, table, machine)
+def cpu_s(predicted: Callable[[], PredictionTable], repeats: int) -> list[float]:
+    """Return the CPU seconds of each of ``repeats`` predictions."""
+    predicted()
     taken = []
     for _ in range(repeats):
         start = time.process_time()
-        predict(MODEL, table, machine)
+        predicted()
         taken.append(time.process_time() - start)
     return taken
 
 
-def main() -> None:
-    """Print the figures."""
-    some = plans()
-    one = cpu_s(repeated(some, 1), REPEATS)
-    print(f"one plan: median {statistics.median(one) * 1e3:.2f} ms, worst {max(one) * 1e3:.2f} ms CPU")
-    for rows in (1_000, 20_000, 100_000):
-        taken = statistics.median(cpu_s(repeated(some, rows), 3))
+def measure(asked: argparse.Namespace) -> Found:
+    """Print and return the figures."""
+    some, machine, found = plans(), cluster("superpod-h100"), Found()
+    alone, row = some.row(0), repeated(some, 1)
+    for name, key, predicted in (
+        ("one plan", "one_plan_s", lambda: predict_one(MODEL, alone, machine)),
+        ("a table of one row", "one_row_s", lambda: predict(MODEL, row, machine)),
+    ):
+        one = cpu_s(predicted, 3 if asked.short else REPEATS)
+        found.figures[key] = statistics.median(one)
+        print(f"{name}: median {statistics.median(one) * 1e3:.2f} ms, worst {max(one) * 1e3:.2f} ms CPU")
+    for rows in SHORT_ROWS if asked.short else ROWS:
+        table = repeated(some, rows)
+        taken = statistics.median(cpu_s(partial(predict, MODEL, table, machine), 3 if rows > 1_000 else 30))
+        found.curves.setdefault("rows", []).append((rows, taken))
+        found.figures["rows_per_s"] = rows / taken
         print(f"{rows:>7,} rows: {taken * 1e3:8.1f} ms CPU, {rows / taken:>10,.0f} rows/s")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, arguments(__doc__))

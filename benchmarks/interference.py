@@ -1,19 +1,21 @@
 """What does a candidate do to 500 running jobs, and they to it? ``python -m benchmarks.interference``: 10,000 nodes.
 
-Target: under 0.1 s for a candidate whose ranks are seated, against all jobs, on a fabric of 10,000 nodes of 8 HCAs on
-three tiers. Half of the jobs lie in a row, half are scattered over a pod or over all. Best of five, wall time and CPU
-time. Laying the jobs' own traffic is done once, and one job at a time later.
+A candidate whose ranks are seated, against all jobs, on a fabric of 10,000 nodes of 8 HCAs on three tiers. Half of the
+jobs lie in a row, half are scattered over a pod or over all. Best of five, wall time and CPU time. Laying the jobs' own
+traffic is done once, and one job at a time later.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
-import resource
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from benchmarks.found import Found, arguments, run
+from benchmarks.large_fabric import NODES, large_fabric
+from benchmarks.process_use import own_peak_bytes, timed
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec
 from opsk.planner.interference.contention import interference
@@ -24,13 +26,14 @@ from opsk.planner.interference.wires import Wires, wires_of
 from opsk.planner.network import routes_of
 from opsk.planner.reference_jobs import DENSE
 from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
-from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.plan import Plan
 
-NODES = 10_000
+SHORT_NODES = 512
 POD = 500
-JOBS = 500
+JOBS, SHORT_JOBS = 500, 16
+GROWTH = (8, 4, 2, 1)
+"""Running jobs over these, for how the cost grows."""
 SIZES = (2, 4, 4, 8, 8, 16, 16, 32, 64)
 Result = TypeVar("Result")
 
@@ -44,34 +47,31 @@ def plan_of(nodes: int) -> Plan:
 
 def best_of(times: int, what: Callable[[], Result]) -> tuple[Result, float, float]:
     """Return the result, the least wall time and the least CPU time [s]."""
-    walls, processors = [], []
-    for _ in range(times):
-        wall, processor = time.perf_counter(), time.process_time()
-        result = what()
-        walls.append(time.perf_counter() - wall)
-        processors.append(time.process_time() - processor)
-    return result, min(walls), min(processors)
+    runs = [timed(what) for _ in range(times)]
+    return runs[-1][0], min(wall for _, wall, _ in runs), min(cpu for _, _, cpu in runs)
 
 
-def main() -> None:
+def measure(asked: argparse.Namespace) -> Found:
+    """Print and return the figures."""
+    nodes, jobs = (SHORT_NODES, SHORT_JOBS) if asked.short else (NODES, JOBS)
     print("-- as designed: 32 spines a pod, 16 cores each")
-    measure(spines=32, cores_per_spine=16)
+    found = judged(nodes, jobs, spines=32, cores_per_spine=16)
     print("-- everything in the way: 8 spines a pod, 2 cores each, and nothing of the communication is hidden")
-    measure(spines=8, cores_per_spine=2, hidden=False)
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    worse = judged(nodes, jobs, spines=8, cores_per_spine=2, hidden=False)
+    found.figures = {key: max(value, worse.figures[key]) for key, value in found.figures.items()}
+    print(f"peak memory {own_peak_bytes() / 1e6:.0f} MB")
+    return found
 
 
-def measure(*, spines: int, cores_per_spine: int, hidden: bool = True) -> None:
-    fabric = rail_optimized_fabric(
-        nodes=NODES, hcas=8, leaves=2560, spines=spines, pods=20, cores_per_spine=cores_per_spine
-    )
-    rails = find_rails(fabric)
+def judged(nodes: int, jobs: int, *, spines: int, cores_per_spine: int, hidden: bool = True) -> Found:
+    """Judge candidates on one fabric."""
+    rails = find_rails(fabric := large_fabric(nodes, spines=spines, cores_per_spine=cores_per_spine))
     routes = routes_of(fabric, rails)
     wires, wall, processor = best_of(1, lambda: wires_of(fabric, rails, routes))
     print(f"numbering {wires.links:,} links, once a fabric: {wall:.2f} s, {processor:.2f} s of CPU")
     steps = steps_of(as_cabled(catalogue_cluster("titan"), rails), hidden=hidden)
-    dice = random.Random(1)
-    loads, wall, processor = best_of(1, lambda: running_jobs(wires, steps, dice))
+    dice, names = random.Random(1), [f"n{number}" for number in range(nodes)]
+    loads, wall, processor = best_of(1, lambda: running_jobs(wires, steps, dice, names, jobs))
     print(f"laying {len(loads)} jobs' traffic, once: {wall:.1f} s, {processor:.1f} s of CPU")
     running, wall, processor = best_of(1, lambda: RunningLoads.of(wires.links, loads))
     print(
@@ -81,12 +81,19 @@ def measure(*, spines: int, cores_per_spine: int, hidden: bool = True) -> None:
     _, wall, processor = best_of(5, lambda: running.with_load(loads[0]))
     print(f"one job more: {wall:.3f} s, {processor:.3f} s of CPU")
     used = {node for load in loads for node in load.nodes}
-    free = [f"n{number}" for number in range(NODES) if f"n{number}" not in used]
+    free = [name for name in names if name not in used]
+    found = Found(figures={"candidate_s": 0.0})
     for size in (16, 128):
-        judge(wires, job_shape(DENSE, plan_of(size), 8, step=steps[size]), dice.sample(free, size), running)
         shape = job_shape(DENSE, plan_of(size), 8, step=steps[size])
-        choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(wires, shape, free, running))
+        chosen = dice.sample(free, size)
+        found.figures["candidate_s"] = max(found.figures["candidate_s"], judge(wires, shape, chosen, running))
+        choice, wall, processor = best_of(1, lambda shape=shape: choose_nodes(wires, shape, free, running))  # type: ignore[misc]
         print(f"  best and worst of {choice.considered} sets of nodes: {wall:.2f} s, {processor:.2f} s of CPU")
+    found.curves["jobs"] = [
+        (len(loads) // part, judge(wires, shape, chosen, RunningLoads.of(wires.links, loads[: len(loads) // part])))
+        for part in GROWTH
+    ]
+    return found
 
 
 def steps_of(cluster: ClusterSpec, *, hidden: bool) -> dict[int, StepModel]:
@@ -96,8 +103,8 @@ def steps_of(cluster: ClusterSpec, *, hidden: bool) -> dict[int, StepModel]:
     return dict.fromkeys({*SIZES, 128}, replace(COMMUNICATION_ONLY, other_s=2.0, is_whole=True))
 
 
-def judge(wires: Wires, shape: JobShape, nodes: list[str], running: RunningLoads) -> None:
-    """Judge one candidate."""
+def judge(wires: Wires, shape: JobShape, nodes: list[str], running: RunningLoads) -> float:
+    """Judge one candidate; return the least CPU time [s]."""
     candidate, wall, processor = best_of(1, lambda: default_load("", wires, shape, nodes))
     print(f"candidate of {len(nodes)} scattered nodes: laying its traffic {wall:.3f} s, {processor:.3f} s of CPU")
     found, wall, processor = best_of(5, lambda: interference(candidate, running))
@@ -106,13 +113,16 @@ def judge(wires: Wires, shape: JobShape, nodes: list[str], running: RunningLoads
         f"links with {len(found.neighbours)}, has {min(share.share for share in found.axes.values()):.2f} of their "
         f"rate left, step {found.alone_s:.1f} -> {found.step_s:.1f} s"
     )
+    return processor
 
 
-def running_jobs(wires: Wires, steps: dict[int, StepModel], dice: random.Random) -> list[Load]:
+def running_jobs(
+    wires: Wires, steps: dict[int, StepModel], dice: random.Random, names: Sequence[str], jobs: int
+) -> list[Load]:
     """Return jobs on disjoint nodes: every other one in a row, the rest scattered over a pod or over the machine."""
-    free = [f"n{number}" for number in range(NODES)]
+    free = list(names)
     loads = []
-    for number in range(JOBS):
+    for number in range(jobs):
         size = dice.choice(SIZES)
         start = dice.randrange(len(free) - size)
         if number % 2 == 0:
@@ -128,4 +138,4 @@ def running_jobs(wires: Wires, steps: dict[int, StepModel], dice: random.Random)
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, arguments(__doc__))

@@ -1,27 +1,30 @@
 """How long does advice take that knows what runs? ``python -m benchmarks.live_advice``: 1,024 nodes, 200 running jobs.
 
-Targets: full advice 60 ms (median) and 200 ms (P99), a repeated question 5 ms, a verdict 2 ms and 10 ms, a worker under
-200 MB. Every question is about another recipe, so that nothing of it was searched before. A real worker is asked over
-its pipe, with the state as the watcher hands it over; its CPU time is reported, which does not depend on what else the
-machine does, and the wall time beside it. In between the state changes, as it does every 15 s on a busy cluster. Jobs
-lie in a row by half, and anywhere by the other half; a quarter of the nodes is free.
+Full advice, verdict questions of new and of known recipes, a repeated question, and a worker's memory. Every question
+is about another recipe, so that nothing of it was searched before. A real worker is asked over its pipe, with the state
+as the watcher hands it over; its CPU time is reported, which does not depend on what else the machine does, and the
+wall time beside it. In between the state changes, as it does every 15 s on a busy cluster. Jobs lie in a row by half,
+and anywhere by the other half; a quarter of the nodes is free.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
 
+from benchmarks.found import Found, arguments, run
+from benchmarks.process_use import cpu_s, median_p99, own_peak_bytes, rss_bytes, timed
 from opsk.config import AdvisorConfig, SiteConfig
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.topology.design import rail_optimized_fabric
@@ -34,17 +37,20 @@ from opsk_jobcheck.live.heading import LiveHead
 from opsk_jobcheck.live.polling import Round
 from opsk_jobcheck.live.watcher import Watch
 from opsk_jobcheck.live.watching import FOLDER_VARIABLE
-from opsk_jobcheck.protocol import AdviseQuestion, frame
+from opsk_jobcheck.protocol import AdviseQuestion, Answer, frame
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
 from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.worker import read_frame
 from opsk_jobcheck.workers import ONE_THREAD, WORKER_COMMAND
 
-NODES, JOBS, FREE = 1024, 200, 256
+NODES, JOBS = 1024, 200
+SHORT_NODES = 128
+FABRIC_SIZES = (128, 256, 512)
+"""Nodes of smaller fabrics, for how the cost of full advice grows."""
 SIZES = (1, 2, 2, 2, 4, 4, 4, 8, 8)
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/llama3-70b-megatron.sbatch"
-QUESTIONS = 120
+QUESTIONS, SHORT_QUESTIONS = 120, 4
 CHANGES_EVERY = 10
 
 
@@ -55,47 +61,61 @@ class NoSlurm:
         return (25, 11)
 
 
-def main() -> None:
-    """Print times and memory."""
+def measure(asked: argparse.Namespace) -> Found:
+    """Print and return times and memory."""
+    nodes, questions = (SHORT_NODES, SHORT_QUESTIONS) if asked.short else (NODES, QUESTIONS)
+    smaller = FABRIC_SIZES[:0] if asked.short else FABRIC_SIZES
+    points = [(size, measured(size, questions // 4).figures["full_cpu_s"]) for size in smaller]
+    found = measured(nodes, questions)
+    found.curves["nodes"] = [*points, (nodes, found.figures["full_cpu_s"])]
+    return found
+
+
+def measured(nodes: int, questions: int) -> Found:
+    """Measure on a fabric of so many nodes."""
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder))
+        return measured_in(Path(folder), nodes, questions)
 
 
-def measure(folder: Path) -> None:
+def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     """Measure with this folder for the fabric and the states."""
     dump = folder / "fabric.ib"
-    fabric = rail_optimized_fabric(nodes=NODES, hcas=8, leaves=256, spines=32, pods=8, cores_per_spine=8)
+    fabric = rail_optimized_fabric(
+        nodes=nodes, hcas=8, leaves=nodes // 4, spines=32, pods=max(nodes // 128, 1),
+        cores_per_spine=8 if nodes > 128 else 0,
+    )  # fmt: skip
     dump.write_text(as_ibnetdiscover(fabric))
     site = SiteConfig(cluster="superpod-h100", fabric=(dump,))
-    adviser = site_adviser(site, with_wires=True)
-    watch = Watch(site, adviser, NoSlurm())  # type: ignore[arg-type]
-    found = made_up(random.Random(1))
-    wall, processor = time.perf_counter(), time.process_time()
-    state = watch.state(found)
+    watch = Watch(site, site_adviser(site, with_wires=True), NoSlurm())  # type: ignore[arg-type]
+    seen = made_up(random.Random(1), nodes)
+    state, laid_s, laid_cpu_s = timed(lambda: watch.state(seen))
     print(
-        f"laying {len(found.jobs)} jobs, once: {time.perf_counter() - wall:.2f} s, "
-        f"{time.process_time() - processor:.2f} s of CPU; watcher {_own_rss_mb():.0f} MB at most"
+        f"-- {nodes} nodes\nlaying {len(seen.jobs)} jobs, once: {laid_s:.2f} s, {laid_cpu_s:.2f} s of CPU; "
+        f"watcher {own_peak_bytes() / 1e6:.0f} MB at most"
     )
-    fewer = Round(nodes=found.nodes, jobs=found.jobs[1:])
-    processor = time.process_time()
-    other = watch.state(fewer)
-    print(f"one job less: {time.process_time() - processor:.2f} s of CPU")
+    other, _, cpu = timed(lambda: watch.state(Round(nodes=seen.nodes, jobs=seen.jobs[1:])))
+    print(f"one job less: {cpu:.2f} s of CPU")
     writer = LiveWriter(folder, fingerprint(watch.wires))
     writer.write(state, asked_at_s=time.monotonic())
     reader = LiveReader(folder, time.monotonic, fingerprint(watch.wires))
-    processor = time.process_time()
-    reader.state()
-    print(f"reading a new state: {(time.process_time() - processor) * 1e3:.1f} ms of CPU")
-    ask_worker(site, folder, writer, (state, other))
-    print(f"a stored answer: {1e3 * statistics.median(asyncio.run(stored(folder))):.2f} ms")
+    print(f"reading a new state: {timed(reader.state)[2] * 1e3:.1f} ms of CPU")
+    found = Found(figures={"watcher_bytes": own_peak_bytes()})
+    with Worker(site, folder) as worker:
+        print(f"worker when ready: {rss_bytes(worker.process.pid) / 1e6:.0f} MB")
+        found.figures |= full_advice(worker, writer, (state, other), questions)
+        found.figures |= verdicts(worker, questions)
+        found.figures["worker_bytes"] = rss_bytes(worker.process.pid)
+    found.figures["again_median_s"] = statistics.median(asyncio.run(stored(folder, questions)))
+    print(f"a stored answer: {1e3 * found.figures['again_median_s']:.2f} ms", flush=True)
+    return found
 
 
-def made_up(dice: random.Random) -> Round:
-    """Return jobs on three quarters of the nodes."""
-    names = [f"n{number}" for number in range(NODES)]
+def made_up(dice: random.Random, count: int) -> Round:
+    """Return jobs on three quarters of so many nodes: 200 of them on 1,024 nodes."""
+    names = [f"n{number}" for number in range(count)]
     left, jobs = list(names), []
-    for number in range(JOBS):
-        size = min(dice.choice(SIZES), len(left) - FREE)
+    for number in range(count * JOBS // NODES):
+        size = min(dice.choice(SIZES), len(left) - count // 4)
         if size < 1:
             break
         start = dice.randrange(len(left) - size)
@@ -122,56 +142,81 @@ def made_up(dice: random.Random) -> Round:
     return Round(nodes=nodes_now, jobs=tuple(jobs))
 
 
-def ask_worker(site: SiteConfig, folder: Path, writer: LiveWriter, states: tuple[object, object]) -> None:
-    """Ask a worker for advice on the example, for eight nodes and for more."""
-    worker = subprocess.Popen(
-        WORKER_COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, **ONE_THREAD, FOLDER_VARIABLE: str(folder)},
-    )
-    if worker.stdin is None or worker.stdout is None:
-        raise RuntimeError("a worker without pipes")
+class Worker:
+    """A real worker, asked over its pipe."""
 
-    def ask(document: bytes) -> dict[str, object]:
-        worker.stdin.write(frame(document))  # type: ignore[union-attr]
-        worker.stdin.flush()  # type: ignore[union-attr]
-        return dict(json.loads(read_frame(worker.stdout) or b"{}"))  # type: ignore[arg-type]
+    def __init__(self, site: SiteConfig, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            WORKER_COMMAND,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **ONE_THREAD, FOLDER_VARIABLE: str(folder)},
+        )
+        self.ask(site.model_dump_json().encode())
 
-    ask(site.model_dump_json().encode())
-    print(f"worker when ready: {_rss_mb(worker.pid):.0f} MB")
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+    def ask(self, document: bytes) -> dict[str, object]:
+        """Ask and wait for the answer."""
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("a worker without pipes")
+        self.process.stdin.write(frame(document))
+        self.process.stdin.flush()
+        return dict(json.loads(read_frame(cast("BinaryIO", self.process.stdout)) or b"{}"))
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that it has used [s]."""
+        return cpu_s(self.process.pid)
+
+
+def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], questions: int) -> dict[str, float]:
+    """Ask for advice on the example, for eight nodes and for more; return the worst of each figure."""
     text = EXAMPLE.read_text()
+    worst = {"full_median_s": 0.0, "full_p99_s": 0.0, "full_cpu_s": 0.0}
     for nodes in (8, 16, 64):
-        said = ask(_question(text, nodes=nodes))
-        walls, processors = [], []
-        for number in range(QUESTIONS):
+        said = worker.ask(_question(text, nodes=nodes))
+        walls, before = [], worker.cpu_s()
+        for number in range(questions):
             if number % CHANGES_EVERY == 0:
                 writer.write(states[number // CHANGES_EVERY % 2], asked_at_s=time.monotonic())  # type: ignore[arg-type]
             document = _question(text, nodes=nodes, recipe=number + 1)
-            wall, processor = time.perf_counter(), _cpu_s(worker.pid)
-            ask(document)
-            walls.append(time.perf_counter() - wall)
-            processors.append(_cpu_s(worker.pid) - processor)
+            walls.append(timed(partial(worker.ask, document))[1])
+        spent_s = (worker.cpu_s() - before) / questions
+        median, p99 = median_p99(walls)
+        found = {"full_median_s": median, "full_p99_s": p99, "full_cpu_s": spent_s}
+        worst = {key: max(value, found[key]) for key, value in worst.items()}
         print(
-            f"full advice, {nodes} nodes: {_median_p99(walls)}, CPU {1e3 * statistics.mean(processors):.0f} ms; "
-            f"worker {_rss_mb(worker.pid):.0f} MB"
+            f"full advice, {nodes} nodes: {_in_ms(walls)}, CPU {1e3 * spent_s:.0f} ms; "
+            f"worker {rss_bytes(worker.process.pid) / 1e6:.0f} MB"
         )
         advised = said.get("advised")
         for line in advised["lines"] if isinstance(advised, dict) else [json.dumps(said)]:
             if line.startswith(("network", "shares")):
                 print(f"   {line}")
-    for name, recipes in (("of a new recipe", QUESTIONS), ("of a known recipe", 1)):
+    return worst
+
+
+def verdicts(worker: Worker, questions: int) -> dict[str, float]:
+    """Ask for verdicts as job_submit does."""
+    text, found = EXAMPLE.read_text(), dict[str, float]()
+    for name, recipes in (("new", questions), ("known", 1)):
         documents = [
-            _question(text, nodes=8, recipe=QUESTIONS + 1 + number % recipes, seed=number, quick=True)
-            for number in range(QUESTIONS)
+            _question(text, nodes=8, recipe=questions + 1 + number % recipes, seed=number, quick=True)
+            for number in range(questions)
         ]
-        ask(documents[0])
-        processor = _cpu_s(worker.pid)
-        times = [_timed(partial(ask, document)) for document in documents]
-        spent_ms = 1e3 * (_cpu_s(worker.pid) - processor) / QUESTIONS
-        print(f"verdict question, {name}: {_median_p99(times, digits=1)}, CPU {spent_ms:.1f} ms")
-    worker.stdin.close()
-    worker.wait()
+        worker.ask(documents[0])
+        before = worker.cpu_s()
+        times = [timed(partial(worker.ask, document))[1] for document in documents]
+        spent_s = (worker.cpu_s() - before) / questions
+        found[f"verdict_{name}_median_s"], found[f"verdict_{name}_p99_s"] = median_p99(times)
+        if name == "known":
+            found["verdicts_per_s"] = 1 / max(spent_s, 1e-4)
+        print(f"verdict question, of a {name} recipe: {_in_ms(times, digits=1)}, CPU {spent_s * 1e3:.1f} ms")
+    return found
 
 
 def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: bool = False) -> bytes:
@@ -181,16 +226,18 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
     return json.dumps(thought.packed()).encode()
 
 
-async def stored(folder: Path) -> list[float]:
+async def stored(folder: Path, questions: int) -> list[float]:
     """Return the times of a question that was answered before, and whose live state is the same [s]."""
     live = LiveHead(folder, time.monotonic).generation
     answerer = Answerer(AdvisorConfig(), _Known(), frozenset({0}), live=live)  # type: ignore[arg-type]
     question = AdviseQuestion(kind="advise", command="sbatch", argv=("job.sh",), script=EXAMPLE.read_text())
     times = []
-    for _ in range(QUESTIONS):
+    for _ in range(questions):
         talk = Conversation(peer=Peer(pid=1, uid=0, gid=0))
         start = time.perf_counter()
-        await answerer.advise(question, talk)
+        answer = answerer.advise(question, talk)
+        if not isinstance(answer, Answer):
+            await answer
         times.append(time.perf_counter() - start)
     return times[1:]
 
@@ -198,40 +245,16 @@ async def stored(folder: Path) -> list[float]:
 class _Known:
     """Answers at once."""
 
-    async def think(self, *_: object, **__: object) -> Advised | None:
-        """Return the same advice for all."""
-        return Advised(verdict="fits", lines=("line",) * 6)
+    def think(self, *_: object, then: Callable[[Advised, dict[str, float]], None], **__: object) -> None:
+        """Give the same advice to all."""
+        then(Advised(verdict="fits", lines=("line",) * 6), {})
 
 
-def _timed(what: Callable[[], object]) -> float:
-    """Return the wall time of one call [s]."""
-    start = time.perf_counter()
-    what()
-    return time.perf_counter() - start
-
-
-def _median_p99(times: list[float], digits: int = 0) -> str:
-    """Return median and P99 of times."""
-    ordered = sorted(times)
-    p99 = ordered[int(0.99 * (len(ordered) - 1))]
-    return f"median {1e3 * statistics.median(ordered):.{digits}f} ms, P99 {1e3 * p99:.{digits}f} ms"
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process [s]; the kernel counts in hundredths."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss_mb(pid: int) -> float:
-    """Return the resident memory of a process [MB], pages shared with others included."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _own_rss_mb() -> float:
-    """Return the most memory that this process has had [MB]."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+def _in_ms(times: Sequence[float], digits: int = 0) -> str:
+    """Return median and P99 of times in words."""
+    median, p99 = median_p99(times)
+    return f"median {1e3 * median:.{digits}f} ms, P99 {1e3 * p99:.{digits}f} ms"
 
 
 if __name__ == "__main__":
-    main()
+    run(measure, arguments(__doc__))

@@ -1,71 +1,159 @@
-"""How fast is the submit path on this machine? ``python -m benchmarks.report`` runs its benchmarks into a page.
+"""Are the numbers that were asked for kept? ``python -m benchmarks.report`` measures them into docs/performance.md.
 
-The page (docs/performance.md) has what each command printed, as it printed it, with the machine, the date and how much
-else the machine did. It takes about half an hour.
+It runs the benchmarks one after the other, or those that are named, shows what they print, keeps what each found in
+``benchmarks/results/`` with machine and date, and renders the page from all that is kept: one can be measured anew
+without the others. A benchmark that cannot run here, or fails, leaves its earlier result as it is and is named at the
+end. ``--list`` tells how long each takes; ``--render`` only renders; ``--short`` tries all in small and keeps nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
-import platform
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.catalogue import BENCHMARKS, Benchmark, named
+from benchmarks.found import NOT_RUN_STATUS, Found
+from benchmarks.growth import picture
+from benchmarks.machine import this_machine
+from benchmarks.page import page
+from benchmarks.results import Result, read_results, write_result
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/performance.md"
-COMMANDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("Reading, verdict and full advice in one process", "CPU time", ("benchmarks.advice",)),
-    ("Advice by a worker: 1,024 nodes, 200 running jobs", "CPU and wall time", ("benchmarks.live_advice",)),
-    ("100,000 questions to one advisor", "memory and wall time", ("benchmarks.advisor_flat",)),
-    ("2,000 submissions to a real slurmctld, and every misfortune", "ratios", ("benchmarks.submissions",)),
-    (
-        "The same where every training job is of a recipe never seen before",
-        "ratios",
-        ("benchmarks.submissions", "--no-storms", "--recipes", "100000"),
-    ),
-)
-HEAD = """# Performance of the submit path
-
-`python -m benchmarks.report` wrote this page: it runs the commands below and copies what they print. The budgets are
-stated at the top of each benchmark. Measured on {machine}, {date}, with a load of {load} at the start: other programs
-ran beside it, so wall times are upper bounds. CPU times hold better, though two busy threads of one core slow each
-other. Of throughput only the ratios of neighbouring blocks count. On this machine clients, slurmctld and advisor share
-{processors} processors; on a cluster they seldom do.
-"""
+PAGE = ROOT / "docs" / "performance.md"
+PICTURE = ROOT / "docs" / "images" / "performance-growth.svg"
+TO_CLEAN_UP_S = 60.0
+"""For a benchmark that is ended, to end what it started."""
 
 
-def main() -> None:
-    """Run the benchmarks and write the page."""
-    parser = argparse.ArgumentParser(description="run the benchmarks of the submit path into a page")
-    parser.add_argument("page", nargs="?", type=Path, default=PAGE)
-    page: Path = parser.parse_args().page
-    text = HEAD.format(
-        machine=machine(),
+def main() -> int:
+    """Measure what is asked for and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[[], *(each.name for each in BENCHMARKS)], metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="tell what there is, and how long each takes")
+    parser.add_argument("--render", action="store_true", help="measure nothing, write the page from what is kept")
+    parser.add_argument("--short", action="store_true", help="small and once, keep nothing")
+    asked = parser.parse_args()
+    # a shell that starts this in the background has it, and what it starts, ignore what ends a benchmark
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chosen = [named(name) for name in asked.names] or [each for each in BENCHMARKS if is_usual(each)]
+    if asked.list:
+        tell(chosen)
+        return 0
+    left_out = [] if asked.render else measured(chosen, is_short=asked.short)
+    if not asked.short:
+        write_page()
+    if left_out:
+        print("no new figures of: " + "; ".join(left_out))
+    return 0
+
+
+def is_usual(benchmark: Benchmark) -> bool:
+    """Say whether a benchmark runs when none is named."""
+    return not benchmark.is_asked_for and (not benchmark.wants or benchmark.wants in os.environ)
+
+
+def tell(chosen: list[Benchmark]) -> None:
+    """Print what there is."""
+    for benchmark in BENCHMARKS:
+        when = "" if is_usual(benchmark) else f" (only with {benchmark.wants}=)" if benchmark.wants else " (if named)"
+        print(f"{benchmark.name:20} {benchmark.usual_s / 60:5.1f} min   {benchmark.title}{when}")
+    print(f"{'those that run':20} {sum(each.usual_s for each in chosen) / 60:5.1f} min")
+
+
+def measured(chosen: list[Benchmark], *, is_short: bool) -> list[str]:
+    """Run benchmarks and keep what they find; return those without figures, each with why."""
+    left_out = []
+    for number, benchmark in enumerate(chosen, start=1):
+        rest_s = sum(each.usual_s for each in chosen[number - 1 :])
+        left = "" if is_short else f"; about {benchmark.usual_s:.0f} s of {rest_s / 60:.0f} min that are left"
+        print(f"== [{number}/{len(chosen)}] {benchmark.name}: {benchmark.title}{left}", flush=True)
+        result = ran(benchmark, is_short=is_short)
+        if isinstance(result, str):
+            left_out.append(f"{benchmark.name} ({result})")
+        elif not is_short:
+            write_result(benchmark.name, result)
+            write_page()
+    return left_out
+
+
+def ran(benchmark: Benchmark, *, is_short: bool) -> Result | str:
+    """Run one benchmark in a process of its own, and show what it prints; without figures return why."""
+    load, began, said = os.getloadavg()[0], time.monotonic(), list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        process = subprocess.Popen(
+            command_of(benchmark, path, is_short=is_short),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        late = threading.Timer(benchmark.most_s, end, [process])
+        late.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said.append(line.rstrip())
+                print(f"   {said[-1]}", flush=True)
+            status = process.wait()
+        finally:
+            late.cancel()
+            end(process)
+        if status == NOT_RUN_STATUS:
+            return said[-1] if said else "not run"
+        if status or not path.exists():
+            return f"ended with status {status}" + (f": {said[-1]}" if said else "")
+        found = Found(**json.loads(path.read_text(encoding="utf-8")))
+    return Result(
         date=datetime.now(UTC).date().isoformat(),
-        load=f"{os.getloadavg()[0]:.1f}",
-        processors=os.cpu_count(),
+        machine=this_machine(),
+        load=load,
+        took_s=time.monotonic() - began,
+        found=found,
+        said=tuple(said),
     )
-    for title, measured, words in COMMANDS:
-        print(f"== {' '.join(words)}", flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        said = done.stdout if done.returncode == 0 else f"{done.stdout}failed: {done.stderr.splitlines()[-1:]}\n"
-        text += f"\n## {title}\n\n`python -m {' '.join(words)}` ({measured}):\n\n```\n{said.rstrip()}\n```\n"
-        page.write_text(text)
 
 
-def machine() -> str:
-    """Return the processor and the number of its threads that this machine has, in words."""
-    rows = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
-    return (
-        f"{os.cpu_count()} processors ({names[0] if names else platform.machine()}), Python {platform.python_version()}"
-    )
+def command_of(benchmark: Benchmark, found: Path, *, is_short: bool) -> list[str]:
+    """Return the command of a benchmark, with the value of the variable that it wants."""
+    wanted = [os.environ[benchmark.wants]] if benchmark.wants in os.environ else []
+    words = [f"benchmarks.{benchmark.module or benchmark.name}", *benchmark.options, *wanted, "--found", str(found)]
+    return [sys.executable, "-P", "-m", *words, *(["--short"] if is_short else [])]
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a benchmark that still runs: asked first, so that it can take down what it started."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(TO_CLEAN_UP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def write_page() -> None:
+    """Write the page and its picture from what is kept."""
+    results = read_results()
+    PICTURE.write_text(picture(results), encoding="utf-8")
+    PAGE.write_text(page(results), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("stopped; what was measured before is kept")
+        sys.exit(130)

@@ -1,24 +1,24 @@
 """How long does the search for the best plan take, and how much memory? ``python -m benchmarks.search [NAME...]``.
 
-Aims: a 1T model on 4,096 GPUs in less than 1 s of one core, 175B on 1,024 in 0.5 s, 405B on 65,536 GPUs with sequences
-of 128k tokens in 5 s, each in less than 1 GB, every legal plan evaluated or bounded away. Each space is searched in a
-process of its own, three times; the median is shown, and what is imported before is not counted. ``--walk`` evaluates
-every plan instead, which takes minutes.
+A 1T model on 4,096 GPUs, 175B on 1,024, 405B on 65,536 GPUs with sequences of 128k tokens; every legal plan is
+evaluated or bounded away. Each space is searched in a process of its own, three times; the median is shown, and what is
+imported before is not counted. Then 175B on more and more GPUs. ``--walk`` evaluates every plan instead, which takes
+minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.found import Found, arguments, run
+from benchmarks.process_use import own_peak_bytes, timed
 from opsk.hardware.catalog import cluster
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.best_plan.search import searched
@@ -28,7 +28,6 @@ from opsk.workload.plan import Plan, Precision, Software
 from opsk.workload.public_models.lookup import public_model
 
 RUNS = 3
-KIB = 1 << 10
 GPT_1T = ModelShape(
     name="GPT 1T",
     layers=128,
@@ -60,63 +59,90 @@ def named(name: str) -> ModelShape:
     return model
 
 
-def long_sequences() -> PlanRequest:
-    """Return Llama 3.1 405B with sequences of 128k tokens: 16 of them a step for each of 32 replicas."""
-    machine = replace(cluster("superpod-h100"), nodes=8192)
+def long_sequences(gpus: int) -> PlanRequest:
+    """Return Llama 3.1 405B with sequences of 128k tokens: 16 of them a step for each of up to 32 replicas."""
+    machine = replace(cluster("superpod-h100"), nodes=gpus // 8)
     template = Plan(global_batch=512, software=Software.MEGATRON_CORE)
     model = replace(named("Llama-3.1-405B"), seq=131072)
-    return PlanRequest(model=model, cluster=machine, template=template, gpus=65536, global_batch=512)
+    return PlanRequest(model=model, cluster=machine, template=template, gpus=gpus, global_batch=512)
 
 
-SPACES: Mapping[str, Callable[[], PlanRequest]] = {
-    "1T on 4,096 GPUs, batch 4,096": lambda: gpt(GPT_1T, 4096, 4096),
-    "175B on 1,024 GPUs, batch 1,536": lambda: gpt(named("GPT-3 175B"), 1024, 1536),
-    "405B on 65,536 GPUs, 128k tokens, batch 512": long_sequences,
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What is searched: in words, on how many GPUs, in the short form too, and the request for so many."""
+
+    label: str
+    gpus: int
+    short_gpus: int
+    request: Callable[[int], PlanRequest]
 
 
-def measured(request: PlanRequest, *, walk: bool | None) -> dict[str, Any]:
+SPACES: Mapping[str, Space] = {
+    "1t": Space(
+        label="1T, batch 4,096", gpus=4096, short_gpus=512, request=lambda gpus: gpt(GPT_1T, gpus, 4096)
+    ),
+    "175b": Space(
+        label="175B, batch 1,536", gpus=1024, short_gpus=64,
+        request=lambda gpus: gpt(named("GPT-3 175B"), gpus, 1536),
+    ),
+    "405b": Space(
+        label="405B, 128k tokens, batch 512", gpus=65536, short_gpus=512, request=long_sequences
+    ),
+}  # fmt: skip
+GROWTH = (64, 256, 1024, 4096, 16384)
+"""GPUs on which 175B is searched for."""
+
+
+def searched_once(request: PlanRequest, *, runs: int, walk: bool) -> dict[str, Any]:
     """Return the times of a search [s], the peak memory of this process [bytes], and what was found."""
-    wall, cpu = [], []
-    for _ in range(RUNS if not walk else 1):
-        start, start_cpu = time.perf_counter(), time.process_time()
-        *_, found = searched(space_of(request), walk=walk)
-        wall.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - start_cpu)
+    times = [timed(lambda: list(searched(space_of(request), walk=walk or None))[-1]) for _ in range(runs)]
+    found = times[-1][0]
     best = found.best[0] if found.best else None
     return {
-        "wall_s": statistics.median(wall),
-        "cpu_s": statistics.median(cpu),
-        "first_s": wall[0],
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
+        "wall_s": statistics.median(wall for _, wall, _ in times),
+        "cpu_s": statistics.median(cpu for _, _, cpu in times),
+        "peak_bytes": own_peak_bytes(),
         "space": found.space,
         "evaluated": found.evaluated,
         "bounded": found.bounded,
-        "is_whole": found.is_whole,
         "best_s": best.step_s if best else None,
     }
 
 
-def main() -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"spaces, all if none is named: {', '.join(SPACES)}")
-    parser.add_argument("--walk", action="store_true", help="evaluate every plan, bound none")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(measured(SPACES[asked.names[0]](), walk=asked.walk or None)))
-        return
-    for name in asked.names or SPACES:
-        command = [sys.executable, "-m", "benchmarks.search", "--one", name, *(["--walk"] if asked.walk else [])]
-        told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        print(
-            f"{name}: {told['wall_s']:.2f} s ({told['cpu_s']:.2f} s CPU, first {told['first_s']:.2f} s), peak "
-            f"{told['peak_bytes'] / 1e6:.0f} MB; {told['space']:,} plans, {told['evaluated']:,} evaluated, "
-            f"{told['bounded']:,} bounded away{'' if told['is_whole'] else ', NOT ALL'}; "
-            f"best {told['best_s'] or float('nan'):.3f} s a step"
-        )
+def told(name: str, gpus: int, *, runs: int = RUNS, walk: bool = False) -> dict[str, Any]:
+    """Search a space in a process of its own; print and return what it tells."""
+    command = [sys.executable, "-P", "-m", "benchmarks.search", "--one", name, str(gpus), str(runs)]
+    command += ["--walk"] if walk else []
+    found = dict(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    unsettled = found["space"] - found["evaluated"] - found["bounded"]
+    print(
+        f"{SPACES[name].label}, {gpus:,} GPUs: {found['wall_s']:.2f} s ({found['cpu_s']:.2f} s CPU), peak "
+        f"{found['peak_bytes'] / 1e6:.0f} MB; {found['space']:,} plans, {found['evaluated']:,} evaluated, "
+        f"{found['bounded']:,} bounded away{f', {unsettled} NEITHER' if unsettled else ''}; "
+        f"best {found['best_s'] or float('nan'):.3f} s a step",
+        flush=True,
+    )
+    return found
+
+
+def measure(asked: argparse.Namespace) -> Found:
+    """Print and return the figures."""
+    runs, found, spaces = 1 if asked.short or asked.walk else RUNS, Found(), []
+    for name, space in SPACES.items():
+        spaces.append(told(name, space.short_gpus if asked.short else space.gpus, runs=runs, walk=asked.walk))
+        found.figures[f"search_{name}_s"] = spaces[-1]["cpu_s"]
+    found.figures["unsettled_count"] = sum(one["space"] - one["evaluated"] - one["bounded"] for one in spaces)
+    found.figures["peak_bytes"] = max(one["peak_bytes"] for one in spaces)
+    sizes = GROWTH[:2] if asked.short else GROWTH
+    found.curves["gpus"] = [(gpus, told("175b", gpus, runs=runs)["cpu_s"]) for gpus in sizes]
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    parser = arguments(__doc__)
+    parser.add_argument("--walk", action="store_true", help="evaluate every plan, bound none")
+    parser.add_argument("--one", nargs=3, metavar=("SPACE", "GPUS", "RUNS"), help=argparse.SUPPRESS)
+    if one := (asked := parser.parse_args()).one:
+        print(json.dumps(searched_once(SPACES[one[0]].request(int(one[1])), runs=int(one[2]), walk=asked.walk)))
+    else:
+        run(measure, parser)

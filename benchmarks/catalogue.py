@@ -1,0 +1,88 @@
+"""Which benchmarks are there, what does each measure, and how long does it take? In the order of the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One command whose figures are kept.
+
+    Parameters
+    ----------
+    name
+        Of the file of its results; its module has that name too where ``module`` is empty.
+    title
+        Heading of its section.
+    usual_s
+        How long it takes on two quiet cores, about [s].
+    options
+        What its command is told.
+    wants
+        Variable whose value, a path, its command is told: something that opsk neither holds nor fetches. It runs where
+        that is set.
+    is_asked_for
+        Whether it runs only when it is named, for it takes long.
+    """
+
+    name: str
+    title: str
+    usual_s: float
+    module: str = ""
+    options: tuple[str, ...] = ()
+    wants: str = ""
+    is_asked_for: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What follows ``python -m``, with the name of the variable in place of its value."""
+        wanted = (f"${self.wants}",) if self.wants else ()
+        return (f"benchmarks.{self.module or self.name}", *self.options, *wanted)
+
+    @property
+    def most_s(self) -> float:
+        """After so long it is ended [s]: other work can make it slower, not endless."""
+        return 120.0 + 6.0 * self.usual_s
+
+
+BENCHMARKS = (
+    Benchmark(name="costmodel_rows", title="The cost model: one plan, and large tables", usual_s=5),
+    Benchmark(name="search", title="The search for the best plan", usual_s=30),
+    Benchmark(name="fabric_read", title="Reading a fabric of 10,000 nodes", usual_s=25),
+    Benchmark(name="placement", title="Placing 16,384 ranks on 10,000 nodes", usual_s=20),
+    Benchmark(name="remap", title="Options after a failure, for 16,384 ranks on 10,000 nodes", usual_s=20),
+    Benchmark(name="interference", title="A candidate beside 500 running jobs on 10,000 nodes", usual_s=30),
+    Benchmark(name="advice", title="Reading, verdict and full advice in one process", usual_s=8),
+    Benchmark(name="live_advice", title="Advice by a worker: 1,024 nodes, 200 running jobs", usual_s=50),
+    Benchmark(name="advisor_flat", title="100,000 questions to one advisor", usual_s=240),
+    Benchmark(name="submissions", title="2,000 submissions to a real slurmctld, and every misfortune", usual_s=380),
+    Benchmark(
+        name="submissions_new",
+        title="The same where every training job is of a recipe never seen before",
+        usual_s=40,
+        module="submissions",
+        options=("--no-storms", "--recipes", "100000", "--block", "100", "--pairs", "3"),
+    ),
+    Benchmark(name="slurm_poll", title="Asking Slurm for its jobs, beside squeue --json", usual_s=25),
+    Benchmark(name="lab_up", title="A cluster in a box", usual_s=10),
+    Benchmark(name="exporter_scrape", title="A scrape of a node with 8 GPUs and 8 HCAs", usual_s=130),
+    Benchmark(name="exporter_infiniband", title="The InfiniBand part of a scrape, beside node_exporter", usual_s=10),
+    Benchmark(name="throughput_follow", title="Following a training log", usual_s=70),
+    Benchmark(name="tui", title="opsk top: 2,000 nodes, 16,000 GPUs, 500 jobs", usual_s=130),
+    Benchmark(name="tui_data", title="Data of the screens: 2,000 nodes, 16,000 GPUs, 500 jobs", usual_s=70),
+    Benchmark(name="postmortem", title="After a failure: the logs of 512 ranks", usual_s=150),
+    Benchmark(
+        name="against_calculon",
+        title="Beside Calculon: one plan, and its own search",
+        usual_s=75,
+        wants="CALCULON",
+    ),
+    Benchmark(name="calibrate_speed", title="A calibration", usual_s=60, wants="RUNS"),
+    Benchmark(name="test_suite", title="make test", usual_s=1800, is_asked_for=True),
+)
+
+
+def named(name: str) -> Benchmark:
+    """Return the benchmark with this name."""
+    return next(each for each in BENCHMARKS if each.name == name)
