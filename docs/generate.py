@@ -75,8 +75,8 @@ def _row(option: click.Option, context: click.Context) -> str:
         notes.append(f"Default: {option.default}.")
     if option.required:
         notes.append("Required.")
-    text = " ".join(" ".join(note.split()) for note in notes if note).replace("|", "\\|")
-    return f"| `{names}{value}` | {text} |".replace("`|`", "`\\|`")
+    text = " ".join(" ".join(note.split()) for note in notes if note)
+    return " | ".join(["", *(cell.replace("|", "\\|") for cell in (f"`{names}{value}`", text)), ""]).strip()
 
 
 def main() -> int:

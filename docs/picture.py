@@ -18,7 +18,7 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = "examples/llama3-70b-megatron.sbatch"
 PICTURE = ROOT / "docs" / "images" / "sbatch.svg"
-WIDTH = 116
+WIDTH = 122
 STYLES = (("✗", "bold red"), ("✓", "bold green"), ("→", "cyan"))
 
 

@@ -1,6 +1,7 @@
 """``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk says to each.
 
-Then a fabric with a cabling fault of each kind: what is wrong with it, and where a job's ranks should go on it.
+Then what a node's exporter tells of a job and of a GPU that fails, and a fabric with a cabling fault of each kind: what
+is wrong with it, and where a job's ranks should go on it.
 
 Where the lab's programs are missing and may not be installed, the same scripts are read with ``opsk check`` against a
 fabric that was recorded from the lab.
@@ -8,10 +9,14 @@ fabric that was recorded from the lab.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import demo_exporter
 
 EXAMPLES = Path(__file__).resolve().parent
 ROOT = EXAMPLES.parent
@@ -45,14 +50,14 @@ def main() -> int:
 def with_lab() -> int:
     """Start the lab, submit, show, and take it down again whatever happened."""
     title("A cluster in a box: real munge, MariaDB, slurmdbd, slurmctld, 16 slurmd, and an InfiniBand subnet")
-    if call("opsk", "lab", "up", "--dir", str(LAB)) != 0:
+    if call("opsk", "lab", "up", "--prometheus", "--dir", str(LAB)) != 0:
         call("opsk", "lab", "down", "--dir", str(LAB))
         return 1
     try:
         environment = os.environ | lab_environment()
         jobs = LAB / "jobs"
         jobs.mkdir(exist_ok=True)
-        failed = 0
+        failed = demo_exporter.submit(environment, jobs)
         for name, what, arguments in SCRIPTS:
             title(what)
             command = ["sbatch", str(EXAMPLES / name), *arguments]
@@ -60,6 +65,7 @@ def with_lab() -> int:
             failed += bool(subprocess.run(command, env=environment, cwd=jobs, check=False).returncode)
         title("What stays in the jobs' records, as `opsk top --once` shows it")
         failed += bool(subprocess.run([*OPSK, "top", "--once"], env=environment, check=False).returncode)
+        failed += demo_exporter.show(lab_status(), title, call, ("--dir", str(LAB)))
     finally:
         title("Everything is taken down again")
         call("opsk", "lab", "down", "--dir", str(LAB))
@@ -110,6 +116,13 @@ def lab_environment() -> dict[str, str]:
     script = f"{shown}\nenv -0"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
+
+
+def lab_status() -> dict[str, Any]:
+    """Return what the lab says of itself."""
+    words = [*OPSK, "lab", "status", "--json", "--dir", str(LAB)]
+    found: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
+    return found
 
 
 def call(program: str, *words: str) -> int:
