@@ -280,9 +280,13 @@ class ClusterFeed:
         if not self._readings.nodes:
             return ""
         if self._prometheus is not None:
-            self._prometheus.refresh()
-            if self._past is not None:
-                self._past.turn(self._clock())
+            now_s = self._clock()
+            if self._past is not None and self._past.is_due(now_s):
+                self._past.turn(now_s)  # instead of a refresh: both in one would show in how long one takes
+            else:
+                self._prometheus.refresh()
+                if self._past is not None:
+                    self._past.look_closer(now_s)
             self._derived.turn(self._told.slurm.jobs, self._clock())
             return self._prometheus.shown
         turn = self._exporters.refresh(self._looked_at)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+_NOWHERE = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidSeen:
@@ -48,6 +50,10 @@ class GpuSeen:
         NVLinks that are active; ``None`` where nobody told.
     fabric_faults
         What is wrong with the GPU's place in its NVLink fabric, in the driver's words.
+    place
+        Node and index; -1 where nobody told.
+    is_quiet
+        Whether nothing at all was told of it: so it is with nearly all GPUs, and those should cost nothing.
     """
 
     node: str
@@ -61,6 +67,15 @@ class GpuSeen:
     recovery: str = ""
     links_active: int | None = None
     fabric_faults: tuple[str, ...] = ()
+    place: tuple[str, int] = field(init=False, compare=False)
+    is_quiet: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep what every look asks each GPU for."""
+        told = self.xids or self.uncorrected or self.recovery or self.remap_pending or self.remap_failed
+        is_quiet = self.is_up and self.links_active is None and not told and not self.fabric_faults
+        object.__setattr__(self, "place", (self.node, _NOWHERE if self.index is None else self.index))
+        object.__setattr__(self, "is_quiet", is_quiet)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +92,8 @@ class PortSeen:
         How often the link went down since somebody cleared the counter.
     leaf, rail, role
         Where it is cabled to, as the rails file says; empty or ``None`` where it does not.
+    name
+        ``n3/mlx5_2``; a second port of one adapter has its number. Kept, for every look asks each port for it.
     """
 
     node: str
@@ -88,11 +105,12 @@ class PortSeen:
     leaf: str = ""
     rail: int | None = None
     role: str = ""
+    name: str = field(init=False, compare=False)
 
-    @property
-    def name(self) -> str:
-        """``n3/mlx5_2``; a second port of one adapter has its number."""
-        return f"{self.node}/{self.device}" + (f".{self.port}" if self.port > 1 else "")
+    def __post_init__(self) -> None:
+        """Name it."""
+        name = f"{self.node}/{self.device}"
+        object.__setattr__(self, "name", f"{name}.{self.port}" if self.port > 1 else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ A sign is not yet an event: `opsk.planner.events.larger` puts parts together tha
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median_high
@@ -124,18 +124,18 @@ def remember(seen: Observations, before: Memory, hysteresis: Hysteresis) -> Memo
     if before.at_s and seen.at_s <= before.at_s:
         return before
     gpus = dict(before.gpus)
-    gpus |= {(gpu.node, gpu.index): gpu.uuid for gpu in seen.gpus if gpu.index is not None and gpu.is_up}
+    gpus |= {gpu.place: gpu.uuid for gpu in seen.gpus if gpu.is_up and gpu.index is not None}
     links = dict(before.links)
     for gpu in seen.gpus:
-        if gpu.index is not None and gpu.links_active:
+        if not gpu.is_quiet and gpu.links_active and gpu.index is not None:
             place = (gpu.node, gpu.index)
             links[place] = max(links.get(place, 0), gpu.links_active)
     ports = before.ports | {port.name for port in seen.ports if port.is_up or port.leaf}
     best = dict(before.best_rates)
     downs, times = dict(before.downs), dict(before.down_times)
     for port in seen.ports:
-        if port.is_up and port.rate_bytes_per_s:
-            best[port.name] = max(best.get(port.name, 0.0), port.rate_bytes_per_s)
+        if port.is_up and (rate := port.rate_bytes_per_s) and rate > best.get(port.name, 0.0):
+            best[port.name] = rate
         if port.downs is not None:
             grew = max(port.downs - downs.get(port.name, port.downs), 0)
             kept = [at for at in times.get(port.name, ()) if seen.at_s - at < hysteresis.flap_s]
@@ -152,12 +152,13 @@ def signs_of(seen: Observations, memory: Memory, hysteresis: Hysteresis) -> list
     found = [sign for node in seen.nodes for sign in _of_node(node, seen.at_s, hysteresis)]
     links = _usual_links(seen.gpus)
     for gpu in seen.gpus:
-        if not _is_quiet(gpu):
+        if not gpu.is_quiet:
             found += _of_gpu(gpu, seen.at_s, memory, links.get(gpu.node, 0), hysteresis)
     found += _missing(seen, memory)
     peers = _peer_rates(seen.ports)
     for port in seen.ports:
-        found += _of_port(port, memory, peers, hysteresis)
+        if not _is_at_its_best(port, memory, peers):
+            found += _of_port(port, memory, peers, hysteresis)
     return sorted(set(found), key=lambda sign: (_RANK[sign.severity], sign.failed, sign.what))
 
 
@@ -195,17 +196,11 @@ def _of_node(node: NodeSeen, at_s: float, hysteresis: Hysteresis) -> Iterator[Si
         )  # fmt: skip
 
 
-def _is_quiet(gpu: GpuSeen) -> bool:
-    """Return whether nothing can be said of a GPU: so it is with nearly all, and those should cost nothing."""
-    told = gpu.xids or gpu.uncorrected or gpu.recovery or gpu.remap_pending or gpu.remap_failed or gpu.fabric_faults
-    return gpu.is_up and gpu.links_active is None and not told
-
-
 def _usual_links(gpus: Iterable[GpuSeen]) -> dict[str, int]:
     """Return how many NVLinks more than half of a node's GPUs have active, by node; 0 where so many have none."""
     counts: defaultdict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
-        if gpu.links_active is not None:
+        if not gpu.is_quiet and gpu.links_active is not None:
             counts[gpu.node].append(gpu.links_active)
     return {node: sorted(found, reverse=True)[len(found) // 2] for node, found in counts.items()}
 
@@ -289,21 +284,27 @@ def _missing(seen: Observations, memory: Memory) -> Iterator[Sign]:
     A node without any GPU series has another trouble: its exporter does not read GPUs.
     """
     read = {node.name: node for node in seen.nodes if node.is_read and not node.is_down}
-    shown: defaultdict[str, set[int | None]] = defaultdict(set)
-    uuids = {gpu.uuid for gpu in seen.gpus if gpu.uuid}
-    for gpu in seen.gpus:
-        shown[gpu.node].add(gpu.index)
-    known: defaultdict[str, int] = defaultdict(int)
-    for (node, index), uuid in memory.gpus.items():
-        known[node] += 1
-        if node in read and shown[node] and index not in shown[node] and uuid not in uuids:
+    places = {gpu.place for gpu in seen.gpus}
+    shown, known = Counter(node for node, _ in places), Counter(node for node, _ in memory.gpus)
+    gone = memory.gpus.keys() - places
+    uuids = {gpu.uuid for gpu in seen.gpus if gpu.uuid} if gone else set[str]()
+    for node, index in gone:
+        if node in read and shown[node] and memory.gpus[node, index] not in uuids:
             yield _sign(
                 Part.GPU, f"{node}/{index}", "missing", node, "the GPU was there before and is gone", is_gone=True
             )
     for name, each in read.items():
-        if each.gpus and 0 < max(len(shown[name]), known[name]) < each.gpus:
-            text = f"{len(shown[name])} of the {each.gpus} GPUs that Slurm has configured are there"
+        if each.gpus and 0 < max(shown[name], known[name]) < each.gpus:
+            text = f"{shown[name]} of the {each.gpus} GPUs that Slurm has configured are there"
             yield _sign(Part.NODE, name, "missing", name, text)
+
+
+def _is_at_its_best(port: PortSeen, memory: Memory, peers: Mapping[tuple[str, str], float]) -> bool:
+    """Return whether a port is up, never went down, and is as fast as it and its peers ever were: nearly all are."""
+    rate = port.rate_bytes_per_s
+    if not port.is_up or rate is None or port.downs is not None or port.name in memory.down_times:
+        return False
+    return rate >= memory.best_rates.get(port.name, 0.0) and rate >= peers.get((port.role, port.device), 0.0)
 
 
 def _of_port(

@@ -221,7 +221,7 @@ def test_a_requeued_job_is_another_run(noted: Noted, slurm: Slurm) -> None:
     settle(noted.lab)
 
     def started_again() -> tuple[JobFile, ...]:
-        # Slurm waits two minutes by itself, and puts it off once more when a node tells late that it ended the first run.
+        # Slurm waits two minutes by itself, and once more when a node tells late that it ended the first run.
         noted.lab.run("scontrol", "update", f"JobId={job}", "StartTime=now")
         return noted.files()
 

@@ -11,7 +11,7 @@ from opsk.planner.losses.observation import HostActivity
 from opsk.planner.losses.values import Cause, Losses
 from opsk_tui.sources.assembly import GpuTables, JobViews
 from opsk_tui.sources.losing import LossesOfJobs
-from opsk_tui.sources.past import HISTORY_S, LINES_STEP_S, LOOKED_BACK_S, WORTH_A_LOOK, Past
+from opsk_tui.sources.past import AGAIN_AFTER_S, HISTORY_S, LINES_STEP_S, LOOKED_BACK_S, WORTH_A_LOOK, Past
 from opsk_tui.sources.readings import HOST_SHARES, Progress, Readings
 from opsk_tui.view import Metric
 from tests.fakes.lab_node import GPUS, NODES, TRAINING
@@ -60,8 +60,8 @@ def losses_of(prometheus: Trained, hosts: HostActivity | None = None, busy: floa
     if hosts is not None:
         readings.hosts = np.array([[getattr(hosts, name) for name in HOST_SHARES]] * len(NODES), np.float64)
     past = Past(prometheus, readings)  # type: ignore[arg-type]
-    for turn in range(3):
-        past.turn(NOW_S + 5.0 * turn)
+    past.turn(NOW_S)
+    past.look_closer(NOW_S + 5.0)
     gpus = GpuTables().table(readings, slurm_nodes(), (jobs := (training_job(),)), NOW_S)
     views = JobViews().views(jobs, readings, gpus.job, NOW_S)
     (job,) = LossesOfJobs().turn(views, readings, gpus, None, NOW_S)
@@ -105,6 +105,17 @@ def test_history_is_read_once_for_each_job() -> None:
     readings.progress["9"] = Progress(step_s=1.0)
     past.turn(NOW_S + 800.0)
     assert 'job=~"9"' not in prometheus.asked[0]
+
+
+def test_the_past_is_due_once_jobs_train_and_again_after_a_while() -> None:
+    readings = Readings()
+    past = Past(Trained(), readings)  # type: ignore[arg-type]
+    assert not past.is_due(NOW_S)
+    readings.progress[TRAINING] = Progress(step_s=STEP_S)
+    assert past.is_due(NOW_S)
+    past.turn(NOW_S)
+    assert not past.is_due(NOW_S + AGAIN_AFTER_S - 1.0)
+    assert past.is_due(NOW_S + AGAIN_AFTER_S)
 
 
 def test_after_a_restart_lines_begin_anew() -> None:

@@ -42,23 +42,35 @@ class Past:
         self._asked_at_s = -math.inf
         self._to_look_at: list[str] = []
 
+    def is_due(self, now_s: float) -> bool:
+        """Tell whether it is time to read what is new, and there are jobs that train."""
+        return now_s - self._asked_at_s >= AGAIN_AFTER_S and bool(self._readings.progress)
+
     def turn(self, now_s: float) -> None:
-        """Read step times of jobs that are new, and lines of those that lose time between steps.
+        """Read step times of jobs that are new, and which jobs lose time between steps.
 
         Raises
         ------
         UnavailableError
             Prometheus does not answer.
         """
-        if now_s - self._asked_at_s >= AGAIN_AFTER_S:
-            self._asked_at_s = now_s
-            self._read_history(now_s)
-            self._to_look_at = [labels["job"] for labels, _ in self._prometheus.now(_SLOWER) if labels.get("job")]
-            with self._readings.lock:
-                for job in self._readings.progress.keys() - set(self._to_look_at):
-                    self._readings.progress[job].lines.clear()
-        elif self._to_look_at:
-            jobs, self._to_look_at = self._to_look_at[:MOST_AT_ONCE], self._to_look_at[MOST_AT_ONCE:]
+        self._asked_at_s = now_s
+        self._read_history(now_s)
+        self._to_look_at = [labels["job"] for labels, _ in self._prometheus.now(_SLOWER) if labels.get("job")]
+        with self._readings.lock:
+            for job in self._readings.progress.keys() - set(self._to_look_at):
+                self._readings.progress[job].lines.clear()
+
+    def look_closer(self, now_s: float) -> None:
+        """Read lines of a few of the jobs that lose time between steps.
+
+        Raises
+        ------
+        UnavailableError
+            Prometheus does not answer.
+        """
+        jobs, self._to_look_at = self._to_look_at[:MOST_AT_ONCE], self._to_look_at[MOST_AT_ONCE:]
+        if jobs:
             self._read_lines(jobs, now_s)
 
     def _read_history(self, now_s: float) -> None:
