@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from deploy.packages.changelog import faults
 from opsk import __version__
 
 
@@ -26,6 +27,5 @@ def test_the_modulefiles_are_of_this_version(root: Path) -> None:
     assert files == {__version__, f"{__version__}.lua"}, "rename the modulefiles"
 
 
-def test_the_changelog_knows_it(root: Path) -> None:
-    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert __version__ in text or "## [Unreleased]" in text or "## Unreleased" in text
+def test_the_changelog_says_what_it_brings(root: Path) -> None:
+    assert faults((root / "CHANGELOG.md").read_text(encoding="utf-8"), __version__) == []
