@@ -18,9 +18,10 @@ from opsk.config import load_site
 from opsk_jobcheck.hooks import HOOKS
 
 EVERYTHING = {
-    **{f"opsk_{what}": True for what in ("login", "controller", "node", "collect", "prometheus", "grafana")},
+    **{f"opsk_{what}": True for what in ("login", "controller", "node", "collect", "missed", "prometheus", "grafana")},
     "opsk_exporter_allow": ["10.1.0.0/16", "10.2.0.0/16"],
     "opsk_exporter_drop_ins": ["kernel-log", "rapl"],
+    "opsk_evidence_folder": "/shared/opsk/postmortem",
     "opsk_targets": ["n0", "n1"],
     "opsk_cluster": "titan",
 }
@@ -94,7 +95,8 @@ def test_all_files_come_into_place_and_a_second_run_changes_nothing(root: Path, 
     assert changed(play(here, **settings)) > 10
     made = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
     assert {f"etc/slurm/{name}" for name in (*HOOKS, "opsk-hooks.conf", "opsk-prolog", "opsk-epilog")} <= made
-    units = {"opsk-advisor.service", "opsk-watcher.service", "opsk-exporter.service", "opsk-collector.service"}
+    assert "etc/slurm/opsk-task-prolog" in made
+    units = {f"opsk-{what}.service" for what in ("advisor", "watcher", "recorder", "exporter", "collector")}
     assert {f"etc/systemd/system/{name}" for name in units} <= made
     load_site(top / "etc" / "opsk" / "opsk.toml")
     addresses = (top / "etc/systemd/system/opsk-exporter.service.d/addresses.conf").read_text()
@@ -105,6 +107,35 @@ def test_all_files_come_into_place_and_a_second_run_changes_nothing(root: Path, 
     for path in (root / "deploy" / "grafana").glob("opsk-*.json"):
         assert json.loads((dashboards / path.name).read_text())
     assert changed(play(here, **settings)) == 0
+
+
+def test_one_host_without_jobs_reports_on_those_that_ended_with_their_nodes(
+    root: Path, here: Path, command: Path
+) -> None:
+    top = here / "root"
+    settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
+    folder = "/shared/opsk/postmortem"
+    assert changed(play(here, **settings, opsk_missed=True, opsk_evidence_folder=folder)) > 0
+    units = top / "etc" / "systemd" / "system"
+    drop_ins = units / "opsk-collector.service.d"
+    assert "collect --missed" in (drop_ins / "missed.conf").read_text()
+    assert (drop_ins / "folder.conf").read_text() == f"[Service]\nReadWritePaths={folder}\n"
+    # The unit does not start without the spool that it may write.
+    assert (top / "etc" / "tmpfiles.d" / "opsk-evidence.conf").is_file()
+    assert (units / "opsk-collector.timer").is_file()
+    assert not (units / "opsk-exporter.service").exists()
+    changed(play(here, **settings, opsk_node=True, opsk_collect=True))
+    assert not (drop_ins / "missed.conf").exists(), "a host that is no longer the one asks no more"
+
+
+def test_a_drop_in_that_is_not_chosen_any_more_gives_its_rights_back(root: Path, here: Path, command: Path) -> None:
+    top = here / "root"
+    settings = {"opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
+    drop_ins = top / "etc" / "systemd" / "system" / "opsk-exporter.service.d"
+    changed(play(here, **settings, opsk_node=True, opsk_exporter_drop_ins=["kernel-log", "rapl"]))
+    (drop_ins / "own.conf").write_text("[Service]\nNice=3\n")
+    changed(play(here, **settings, opsk_node=True, opsk_exporter_drop_ins=["rapl"]))
+    assert {path.name for path in drop_ins.iterdir()} == {"rapl.conf", "own.conf"}
 
 
 def test_a_configuration_that_is_given_is_put_in_place_and_one_that_is_there_stays(
