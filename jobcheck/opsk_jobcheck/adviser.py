@@ -223,10 +223,13 @@ class Adviser:
             key = (model, plan, cluster.node.gpu.name, gpus_per_node, workload.gpu, self._in_partition(wanted), now)
             if self.is_hurried and key not in self.kept.placed:
                 return NOT_LOOKED
-            placed = self.kept.placed.get(
-                key, lambda: self._placed_anew(workload, model, plan, cluster, wanted, gpus_per_node)
-            )
-            return replace(placed, live=live) if placed.live is not None else placed
+
+            def timeless() -> PlacementAdvice:
+                # what is kept must not keep a state: each holds a file open and its links in memory
+                return replace(self._placed_anew(workload, model, plan, cluster, wanted, gpus_per_node), live=None)
+
+            placed = self.kept.placed.get(key, timeless)
+            return replace(placed, live=live) if self._sees_who_runs else placed
         except OpskError as error:
             return PlacementAdvice(why_not=error.message)
 
@@ -267,6 +270,11 @@ class Adviser:
                 model, plan, self.rails, gpus_per_node=gpus_per_node, routes=self.routes, step=step
             )
         return replace(placed, fabric_from=self.fabric_from)
+
+    @property
+    def _sees_who_runs(self) -> bool:
+        """Whether ranks are placed among the nodes that are free now."""
+        return self.live is not None and self.wires is not None and self.fabric is not None
 
     def _in_partition(self, wanted: NodesWanted) -> NodesWanted:
         """Return the same, in the default partition where none is named and the site, or else Slurm, says which."""

@@ -76,11 +76,11 @@ class LiveWriter:
         self._number += 1
         path = self._folder / f"state-{os.getpid()}-{self._number}"
         path.write_bytes(content)
-        self._written = digest
         link = self._folder / f"{CURRENT}.new"
         link.unlink(missing_ok=True)
         link.symlink_to(path.name)
         link.rename(self._folder / CURRENT)
+        self._written = digest
         for old in self._folder.glob("state-*"):
             if old != path:
                 old.unlink(missing_ok=True)

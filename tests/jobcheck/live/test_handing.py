@@ -16,13 +16,22 @@ from opsk.planner.interference.load import default_load, job_shape
 from opsk.planner.reference_jobs import DENSE
 from opsk.workload.plan import Plan
 from opsk_jobcheck.adviser import Adviser
+from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.live.heading import LiveHead
 from opsk_jobcheck.live.state import LiveState
+from opsk_jobcheck.live.wanted import ANY_NODES
 from opsk_jobcheck.live.watcher import Watch
+from opsk_jobcheck.readers.script import read_script
+from opsk_jobcheck.request import SlurmRequest
 from tests.fakes.live_cluster import CountingSlurm, round_of, small_adviser, training_job
 
 JOBS = (training_job(7, ["n0", "n4", "n8", "n12"]), training_job(8, ["n1", "n5"]), training_job(9, ["n2"]))
+TRAINS = (
+    "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --num-layers 24 --hidden-size 2048 "
+    "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 "
+    "--global-batch-size 128 --vocab-size 50257 --train-iters 1 --use-distributed-optimizer\n"
+)
 
 
 class Clock:
@@ -142,3 +151,29 @@ def test_two_processes_number_the_links_of_a_fabric_alike(adviser: Adviser, root
     said = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert adviser.wires is not None
     assert said.stdout.strip() == fingerprint(adviser.wires)
+
+
+def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_with(
+    tmp_path: Path, adviser: Adviser
+) -> None:
+    """A state is some megabytes of memory while anybody maps it, and a generation comes every few seconds."""
+    assert adviser.wires is not None
+    watch, kept = Watch(SiteConfig(), adviser, CountingSlurm()), replace(adviser, kept=Kept())
+    writer, reader = LiveWriter(tmp_path, fingerprint(adviser.wires)), LiveReader(tmp_path, Clock(), "")
+    workload = read_script(TRAINS, file="job.sh", request=SlurmRequest(nodes=2))
+    for number in range(6):
+        writer.write(watch.state(round_of(training_job(number, ["n0", "n4"]))), asked_at_s=90.0)
+        state = reader.state()
+        advice = replace(kept, live=state).advise(workload, ANY_NODES)
+        assert advice.placement.live is state
+        assert advice.placement.sharing is not None
+    assert kept.kept is not None
+    assert len(kept.kept.placed) == 6
+    del state, advice
+    assert len([name for name in mapped_files() if name.startswith(str(tmp_path))]) == 1
+
+
+def mapped_files() -> list[str]:
+    """Return the files that this process maps or has open, those too that are removed."""
+    rows = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+    return [row[5] for row in rows if len(row) == 6]
