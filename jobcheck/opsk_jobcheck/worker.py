@@ -51,6 +51,18 @@ def run(make: Callable[[SiteConfig], Thinker]) -> None:
     """
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    with suppress(ConnectionError):  # an advisor that was killed waits for no answer
+        _serve(make, incoming, outgoing)
+
+
+def _serve(make: Callable[[SiteConfig], Thinker], incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Serve thoughts until the input ends.
+
+    Raises
+    ------
+    ConnectionError
+        The advisor has gone, and left an answer unread.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError, ValueError):

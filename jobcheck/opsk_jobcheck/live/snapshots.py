@@ -118,6 +118,8 @@ def keep_asking(asking: Asking, folder: Path, *, is_over: Callable[[float], bool
         if is_wanted(folder) and asking.is_due():
             try:
                 _hand_over(asking.ask(), folder)
+            except OSError as error:  # the folder is gone with an advisor that was killed, or its disk is full
+                log.warning("jobs and nodes are not handed over: %s", error)
             except Exception:
                 log.exception("jobs and nodes are not known")
 

@@ -139,6 +139,9 @@ def watch(poller: Poller, state: Watch, writer: LiveWriter, *, is_over: Callable
         except OpskError as error:
             if poller.failures in (1, 8):
                 log.warning("running jobs and free nodes are not known: %s", error.message)
+        except OSError as error:  # the folder is gone with an advisor that was killed, or its disk is full
+            poller.failures += 1
+            log.warning("running jobs and free nodes are not handed over: %s", error)
         except Exception:
             poller.failures += 1
             log.exception("running jobs and free nodes are not known")

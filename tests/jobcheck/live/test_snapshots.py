@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from opsk.errors import SlurmError
+from opsk.slurm.records import NodeRecord
 from opsk.slurm.snapshot import SnapshotReader
 from opsk_jobcheck.live.snapshots import SNAPSHOT, WANTED, WANTED_FOR_S, Asking, is_wanted, keep_asking
 from tests.fakes.live_cluster import CountingSlurm, training_job
@@ -84,6 +88,21 @@ def test_the_file_is_read_back(tmp_path: Path) -> None:
     found = SnapshotReader().read((tmp_path / SNAPSHOT).read_bytes())
     assert [job.nodes for job in found.jobs] == [("n0", "n1")]
     assert (tmp_path / SNAPSHOT).stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_that_went_with_its_advisor_is_told_of_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Going(CountingSlurm):
+        def nodes(self) -> tuple[NodeRecord, ...]:
+            shutil.rmtree(tmp_path)
+            return super().nodes()
+
+    (tmp_path / WANTED).touch()
+    clock = Clock(most=1)
+    keep_asking(Asking(slurm=Going(), clock=clock, interval_s=1.0), tmp_path, is_over=clock.is_over)
+    assert "not handed over" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_controller_that_is_back_is_asked_within_a_minute() -> None:

@@ -108,3 +108,14 @@ def test_a_mistake_of_ours_ends_a_round_and_not_the_watch(
     watch(poller, watching, LiveWriter(tmp_path, ""), is_over=is_over)
     assert len(rounds) == 3
     assert "as ordered" in caplog.text
+
+
+def test_a_folder_that_went_with_its_advisor_is_told_of_in_one_line(
+    adviser: Adviser, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slurm = CountingSlurm()
+    poller = Poller(slurm=slurm, clock=lambda: 0.0, interval_s=15.0)
+    writer = LiveWriter(tmp_path / "gone", "")
+    watch(poller, Watch(SiteConfig(), adviser, slurm), writer, is_over=lambda pause_s: pause_s > 15.0)
+    assert "not handed over" in caplog.text
+    assert "Traceback" not in caplog.text
