@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ SEEN_AFTER_S = 20.0
 """A job that was there so long is seen by a recorder that asks every three seconds, on a busy machine as well."""
 AROUND_S = 3.0
 """A line of the audit log that a process did not get to write was of the seconds before its death."""
+TRACEBACK = re.compile(
+    r"(?P<said>[^\n]*\n)?Traceback \(most recent call last\):\n(?P<frames>(?:[ \t][^\n]*\n)+)(?P<error>[^\n]*)"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,11 +236,7 @@ def daemons(soaked: Soaked) -> Check:
     found = Check(name="no daemon ended by itself", looked_at=f"{len(soaked.site.daemons.names)} daemons")
     ended = soaked.site.daemons.ended_by_themselves
     found.wrong += [each for each in ended if each.startswith(OPSK_DAEMONS)]
-    found.wrong += [
-        f"{name}: {text[text.index('Traceback') :][-300:]!r}"
-        for name, text in soaked.truth.logs.items()
-        if "Traceback" in text
-    ]
+    found.wrong += [f"{name}: {said}" for name, text in soaked.truth.logs.items() for said in _tracebacks(text)]
     return found
 
 
@@ -279,6 +279,17 @@ def _could_be_seen(soaked: Soaked, job: Accounted) -> bool:
 
 def _advisor_died(soaked: Soaked, at_s: float) -> bool:
     return any("advisor" in fault.killed and fault.overlaps(at_s, at_s, slack_s=AROUND_S) for fault in soaked.faults)
+
+
+def _tracebacks(text: str) -> list[str]:
+    """Return of each traceback in a log what was said before it, where it was raised, and the error; each once."""
+    found = []
+    for match in TRACEBACK.finditer(text):
+        frames = [line.strip() for line in match["frames"].split("\n") if line.strip("~^ ")]
+        found.append(
+            " | ".join(part for part in ((match["said"] or "").strip(), *frames[-2:], match["error"][:300]) if part)
+        )
+    return list(dict.fromkeys(found)) or (["a traceback that has no end"] if "Traceback" in text else [])
 
 
 def _counted(words: object) -> str:

@@ -169,6 +169,19 @@ def test_what_is_wrong_is_seen(hurt: Callable[[Soaked], None], sees: Callable[[S
     assert len(sees(soak).wrong) >= 1
 
 
+def test_of_a_traceback_the_lines_are_shown_that_say_what_it_was() -> None:
+    soak = soaked()
+    soak.truth.logs["advisor.out"] = (
+        "opsk advisor: INFO answers\nopsk advisor: ERROR records that cannot be kept\n"
+        'Traceback (most recent call last):\n  File "a.py", line 1, in main\n    run()\n  File "b.py", line 7, in run\n'
+        "    return kept[name]\nKeyError: 'name'\n" + "opsk advisor: INFO answers\n" * 100
+    )
+    assert checks.daemons(soak).wrong == [
+        'advisor.out: opsk advisor: ERROR records that cannot be kept | File "b.py", line 7, in run |'
+        " return kept[name] | KeyError: 'name'"
+    ]
+
+
 def test_what_is_left_is_told() -> None:
     assert checks.left_over(replace(soaked(), left=["socket advisor.sock"])).wrong == ["socket advisor.sock"]
 
