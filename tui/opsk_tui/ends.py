@@ -122,13 +122,14 @@ class SlurmEnds:
         except InputError:
             return None
         of_it = [run for run in runs if run.submit_s == submitted.timestamp()]
-        return _record(of_it[-1]) if of_it else None
+        return job_of_run(of_it[-1]) if of_it else None
 
 
-def _record(run: AccountedRun) -> JobRecord:
+def job_of_run(run: AccountedRun) -> JobRecord:
     """Return a run of the accounting as a job."""
     return JobRecord(
-        id=run.id, label=run.label, user=run.user, name=run.name, state=run.state, nodes=run.nodes,
+        id=run.id, label=run.label, user=run.user, account=run.account, partition=run.partition, qos=run.qos,
+        name=run.name, admin_comment=run.admin_comment or None, state=run.state, nodes=run.nodes,
         node_count=len(run.nodes), gpus=run.gpus, exit_code=run.exit_code, exit_signal=run.exit_signal,
         submit_time=_moment(run.submit_s), start_time=_moment(run.start_s), end_time=_moment(run.end_s),
     )  # fmt: skip

@@ -353,6 +353,9 @@ class ClusterFeed:
         began_s, cpu_s = time.monotonic(), time.thread_time()
         if not self._told.slurm.nodes or not self._has_looked():
             return
+        with self._readings.lock:
+            if not self._failures.is_ready(self._readings):
+                return
         if self._events_due_s == -math.inf:
             self._events_due_s = began_s + FIRST_LOOK_AFTER_S
         if began_s < self._events_due_s:
@@ -368,8 +371,10 @@ class ClusterFeed:
 
     def _has_looked(self) -> bool:
         """Tell whether those who know GPUs have been asked: a node that nobody has asked yet has lost nothing."""
-        asked = self._told.states.keys() & {Source.PROMETHEUS, Source.EXPORTERS}
-        return bool(asked) or (self._prometheus is None and not self._site.top.exporter_port)
+        asked = (self._told.states.get(source) for source in (Source.PROMETHEUS, Source.EXPORTERS))
+        # before there were nodes nobody was asked, whose place says so
+        has_answered = any(state is not None and (state.where or state.problem) for state in asked)
+        return has_answered or (self._prometheus is None and not self._site.top.exporter_port)
 
     async def _log_of(self, job: JobView, problems: list[str]) -> tuple[str, tuple[str, ...]]:
         path: Path | None = None

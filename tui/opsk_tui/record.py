@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError, StoreError, UnavailableError
+from opsk.slurm.accounting import AccountingClient
 from opsk.store.engine import open_store
 from opsk.store.failures import failures
-from opsk.store.jobs import jobs
+from opsk.store.jobs import jobs, known_jobs
 from opsk.store.urls import default_url
 from opsk.store.writing import DirectWriter, Record, encode
 from opsk_tui.ends import SlurmEnds
 from opsk_tui.feed import ClusterFeed
 from opsk_tui.keeping import EVERY_S, Keeper, batches
+from opsk_tui.missed_jobs import EVERY_S as LOOK_BACK_EVERY_S
+from opsk_tui.missed_jobs import Missed
 from opsk_tui.sources.advisor import send_records
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ AGAIN_AFTER_S = 10.0
 LOOK_EVERY_S = 2.0
 
 Kept = TypeVar("Kept")
+Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +121,15 @@ def record(
         unfinished=_known(url, lambda engine: jobs(engine, running=True)),
         ended=SlurmEnds(),
     )
-    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keeper, outbox, for_s))
+    missed = Missed(
+        ended=AccountingClient().ended,
+        known=lambda cluster, ids: _asked(url, lambda engine: known_jobs(engine, cluster, ids)),
+        since=lambda cluster: _asked(
+            url, lambda engine: next((job.at for job in jobs(engine, cluster=cluster, limit=1)), None)
+        ),
+        every_s=min(LOOK_BACK_EVERY_S, every_s),
+    )
+    asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keeper, missed, outbox, for_s))
     log.info("%d records kept", outbox.kept)
 
 
@@ -128,44 +140,64 @@ def _socket_of(site: SiteConfig) -> Callable[[Sequence[str]], bool]:
 def _known(url: str, read: Callable[[Engine], list[Kept]]) -> list[Kept]:
     """Return what the store has without an end; nothing where it cannot be read."""
     try:
-        engine = open_store(url, writing=False)
+        return _asked(url, read)
     except OpskError:
         return []
+
+
+def _asked(url: str, read: Callable[[Engine], Answer]) -> Answer:
+    """Return what the store answers.
+
+    Raises
+    ------
+    StoreError
+        It does not.
+    """
+    engine = open_store(url, writing=False)
     try:
         return read(engine)
-    except OpskError:
-        return []
     finally:
         engine.dispose()
 
 
-async def _run(feed: ClusterFeed, keeper: Keeper, outbox: Outbox, for_s: float | None) -> None:
+async def _run(feed: ClusterFeed, keeper: Keeper, missed: Missed, outbox: Outbox, for_s: float | None) -> None:
     """Look again and again; the view of the moment counts, however many there were since."""
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ends.set)
     last: list[ClusterView] = []
+    late: list[Record] = []
 
     async def see() -> None:
         async for view in feed.views():
             last[:] = [view]
 
-    seeing = asyncio.create_task(see())
+    async def look_back() -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                late.extend(await asyncio.to_thread(missed.records, last[0].cluster) if last else ())
+            except Exception:
+                log.exception("jobs that nobody saw are not looked for")
+
+    seeing, looking = asyncio.create_task(see()), asyncio.create_task(look_back())
     end_s = time.monotonic() + for_s if for_s is not None else None
     try:
         while not ends.is_set() and not seeing.done() and (end_s is None or time.monotonic() < end_s):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ends.wait(), LOOK_EVERY_S)
             if last:
-                await asyncio.to_thread(_keep, last[0], keeper, outbox)
+                found, late[:] = tuple(late), ()
+                await asyncio.to_thread(_keep, last[0], keeper, outbox, found)
         if last:
-            outbox.put(keeper.records(last[0], is_last=True), now=True)
+            outbox.put([*keeper.records(last[0], is_last=True), *late], now=True)
     finally:
         seeing.cancel()
-        await asyncio.gather(seeing, return_exceptions=True)
+        looking.cancel()
+        await asyncio.gather(seeing, looking, return_exceptions=True)
         await feed.close()
 
 
-def _keep(view: ClusterView, keeper: Keeper, outbox: Outbox) -> None:
-    outbox.put(keeper.records(view))
+def _keep(view: ClusterView, keeper: Keeper, outbox: Outbox, late: Sequence[Record]) -> None:
+    outbox.put([*keeper.records(view), *late])

@@ -13,6 +13,8 @@ from opsk.slurm.records import JobRecord, NodeRecord
 from opsk_tui.sources.readings import RATE, Readings
 
 LOOK_ANYWAY_S = 60.0
+MOST_AT_ONCE = 8_000
+"""GPUs, and ports, that are taken in at one time; those of a large cluster would take a tenth of a second."""
 _NO_PARTS = NodeParts()
 
 
@@ -28,6 +30,7 @@ class Failures:
         self._jobs: dict[int, tuple[JobRecord, JobSeen]] = {}
         self._seen: tuple[object, ...] = ()
         self._looked_at_s = -math.inf
+        self._is_behind = False
         self.events: tuple[Event, ...] = ()
 
     def has_news(
@@ -36,11 +39,21 @@ class Failures:
         """Tell whether to look: something has changed, some fault's time has to run on, or it is a while ago."""
         seen = (readings.sick, readings.port.get(RATE), nodes, jobs)
         is_same = len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True))
-        is_settled = not self._known.waiting and not self._known.well_since
+        is_settled = not self._known.waiting and not self._known.well_since and not self._is_behind
         if is_same and is_settled and now_s - self._looked_at_s < LOOK_ANYWAY_S:
             return False
         self._seen, self._looked_at_s = seen, now_s
         return True
+
+    def is_ready(self, readings: Readings) -> bool:
+        """Take in GPUs that are new, not too many at once; tell whether all are known: else some would seem missing."""
+        new = [key for key in readings.slot_of if key not in self._gpus]
+        index_of = readings.index_of.get
+        for key in new[:MOST_AT_ONCE]:
+            self._gpus[key] = GpuSeen(node=key[0], index=index_of(key), uuid=key[1])
+        if len(self._gpus) > len(readings.slot_of):
+            self._gpus = {key: seen for key, seen in self._gpus.items() if key in readings.slot_of}
+        return len(new) <= MOST_AT_ONCE
 
     def observe(
         self,
@@ -103,15 +116,10 @@ class Failures:
 
     def _gpus_of(self, readings: Readings, parts: Mapping[str, NodeParts]) -> tuple[GpuSeen, ...]:
         told = {(gpu.node, gpu.uuid) for found in parts.values() for gpu in found.gpus}
-        known = self._gpus
-        if known.keys() != readings.slot_of.keys():
-            index_of = readings.index_of.get
-            known = self._gpus = {
-                key: known.get(key) or GpuSeen(node=key[0], index=index_of(key), uuid=key[1])
-                for key in readings.slot_of
-            }
+        while not self.is_ready(readings):
+            pass
         sick = [gpu for found in parts.values() for gpu in found.gpus]
-        return (*sick, *(seen for key, seen in known.items() if key not in told))
+        return (*sick, *(seen for key, seen in self._gpus.items() if key not in told))
 
     def _ports_of(self, readings: Readings, parts: Mapping[str, NodeParts]) -> tuple[PortSeen, ...]:
         known = readings.port.get(RATE)
@@ -123,7 +131,7 @@ class Failures:
             if port.is_up is not None
         }
         rails = [int(rail) if (rail := name.removeprefix("rail ")).isdecimal() else None for name in readings.rails]
-        ports, before, leaf_of = [], self._ports.get, readings.leaves.get
+        ports, before, leaf_of, left = [], self._ports.get, readings.leaves.get, MOST_AT_ONCE
         for key, (row, column) in readings.port_of.items():
             told = down.pop(key, None) if down else None
             if told is not None and told.rate_bytes_per_s is not None:
@@ -134,6 +142,10 @@ class Failures:
             is_up = told.is_up if told is not None else None if rate is None else True
             seen = before(key)
             if seen is None or seen.rate_bytes_per_s != rate or seen.is_up != is_up:
+                left -= 1
+                if left < 0 and told is None:  # the others next time: nothing is wrong with them
+                    ports += [seen] if seen is not None else []
+                    continue
                 node, device, port = key
                 seen = self._ports[key] = PortSeen(
                     node=node,
@@ -145,4 +157,5 @@ class Failures:
                     rail=rails[column] if column < len(rails) else None,
                 )
             ports.append(seen)
+        self._is_behind = left < 0
         return (*ports, *down.values())
