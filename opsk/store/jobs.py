@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
@@ -120,3 +121,30 @@ def jobs(
     if running:
         query = query.where(col(JobRow.ended_at).is_(None))
     return read(engine, lambda session: [record_of(JobSeen, row) for row in session.exec(query)])
+
+
+IDS_A_QUESTION = 500
+Key = tuple[str, datetime]
+"""Id of a job and the time of its submission."""
+
+
+def known_jobs(engine: Engine, cluster: str, ids: Sequence[str]) -> dict[Key, tuple[datetime, str | None]]:
+    """Return what is known of all submissions of some jobs: as of when, and their state where they have ended.
+
+    Raises
+    ------
+    StoreError
+        The database does not answer.
+    """
+    query = select(JobRow.job, JobRow.submitted_at, JobRow.at, JobRow.state).where(col(JobRow.cluster) == cluster)
+    parts = [ids[start : start + IDS_A_QUESTION] for start in range(0, len(ids), IDS_A_QUESTION)]
+
+    def found(session: Session) -> dict[Key, tuple[datetime, str | None]]:
+        rows: dict[Key, tuple[datetime, str | None]] = {}
+        for part in parts:
+            asked = query.where(col(JobRow.job).in_(part))
+            rows |= {row[:2]: row[2:] for row in session.exec(asked.where(col(JobRow.ended_at).is_not(None)))}
+            rows |= {row[:2]: (row[2], None) for row in session.exec(asked.where(col(JobRow.ended_at).is_(None)))}
+        return rows
+
+    return read(engine, found)

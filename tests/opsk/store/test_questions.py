@@ -13,7 +13,7 @@ from opsk.store.advice import advice
 from opsk.store.clusters import ClusterSeen, clusters
 from opsk.store.engine import open_store
 from opsk.store.failures import failures
-from opsk.store.jobs import jobs
+from opsk.store.jobs import jobs, known_jobs
 from opsk.store.measured import last_measured, measured
 from opsk.store.remaps import RemapStep, remaps
 from opsk.store.reports import reports
@@ -46,6 +46,18 @@ def test_a_requeued_job_is_two_and_the_last_comes_first(engine: Engine, writer: 
     assert [found.submitted_at for found in jobs(engine, job="4711")] == [later(hours=1), NOON]
     assert jobs(engine, running=True) == [again]
     assert jobs(engine, since=later(minutes=1), limit=1) == [again]
+
+
+def test_of_many_jobs_it_is_told_in_one_question_which_are_known_and_how_they_ended(
+    engine: Engine, writer: DirectWriter
+) -> None:
+    again = job(submitted_at=later(hours=1), at=later(hours=1), state="RUNNING")
+    writer.write([job(ended_at=later(hours=1), state="FAILED"), again, job(cluster="other", job="1")])
+    assert known_jobs(engine, again.cluster, [str(number) for number in range(5000)]) == {
+        ("4711", NOON): (NOON, "FAILED"),
+        ("4711", later(hours=1)): (later(hours=1), None),
+    }
+    assert known_jobs(engine, again.cluster, []) == {}
 
 
 def test_an_interval_grows_and_never_shrinks(engine: Engine, writer: DirectWriter) -> None:
