@@ -17,8 +17,6 @@ from tests.soak.submitting import Submissions
 from tests.soak.truth import Accounted, Truth, moment_s
 
 OPSK_DAEMONS = ("advisor", "recorder", "exporter", "devices", "slurmctld", "second")
-SEEN_AFTER_S = 20.0
-"""A job that was there so long is seen by a recorder that asks every three seconds, on a busy machine as well."""
 AROUND_S = 3.0
 """A line of the audit log that a process did not get to write was of the seconds before its death."""
 TRACEBACK = re.compile(
@@ -145,7 +143,7 @@ def store_jobs(soaked: Soaked) -> Check:
     for job in truth.jobs:
         row = rows.pop((job.label, job.submit_s), None)
         if row is None:
-            if "opsk:v1" in job.admin_comment and _could_be_seen(soaked, job):
+            if "opsk:v1" in job.admin_comment and job.has_run:
                 found.wrong.append(f"{job.label} {job.name} was advised on and is not in the store")
             continue
         found.wrong += [f"{job.label} {job.name}: {difference}" for difference in _differences(row, job)]
@@ -265,16 +263,6 @@ def _differences(row: dict[str, object], job: Accounted) -> list[str]:
     if job.has_run and job.gpus is not None:
         wanted.append(("gpus", row.get("gpus") or 0, job.gpus))
     return [f"{name} is {kept}, sacct says {said}" for name, kept, said in wanted if kept != said]
-
-
-def _could_be_seen(soaked: Soaked, job: Accounted) -> bool:
-    """Tell whether the recorder was there long enough while a job was."""
-    if job.end_s is None or job.end_s - job.submit_s < SEEN_AFTER_S:
-        return False
-    hurt = ("recorder killed", "slurmctld restarted", "fail-over")
-    return not any(
-        fault.name in hurt and fault.overlaps(job.submit_s, job.end_s, slack_s=5.0) for fault in soaked.faults
-    )
 
 
 def _advisor_died(soaked: Soaked, at_s: float) -> bool:

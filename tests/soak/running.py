@@ -18,8 +18,9 @@ from tests.soak.site import OPSK, Site, left_processes, site_up
 from tests.soak.submitting import Submissions
 from tests.soak.truth import caught_up, look, settled, spooled
 
-CATCHES_UP_S = 120.0
-"""A recorder asks Slurm thirty questions a minute at most, and it and the store's writer may just have been killed."""
+CATCHES_UP_S = 180.0
+"""A recorder asks Slurm thirty questions a minute at most, and the accounting now and then; and it and the store's
+writer may just have been killed."""
 
 Say = Callable[[str], None]
 

@@ -209,8 +209,15 @@ def test_a_job_whose_slurmd_was_killed_may_end_with_its_node() -> None:
     assert checks.reports(soak).holds
 
 
-def test_a_job_that_came_and_went_while_no_recorder_ran_need_not_be_in_the_store() -> None:
+def test_a_job_that_came_and_went_while_no_recorder_ran_is_in_the_store_afterwards() -> None:
     soak = replace(soaked(), faults=[fault("recorder killed", until_s=70.0)])
+    not_stored(soak)
+    assert not checks.store_jobs(soak).holds
+
+
+def test_a_job_that_never_ran_need_not_be_in_the_store() -> None:
+    soak = soaked()
+    soak.truth.jobs[1] = replace(soak.truth.jobs[1], start_s=None)
     not_stored(soak)
     assert checks.store_jobs(soak).holds
 

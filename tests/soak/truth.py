@@ -102,13 +102,15 @@ def settled(site: Site, within_s: float, wanted: int) -> float:
 
 
 def caught_up(site: Site, within_s: float) -> None:
-    """Wait until the store says of no job that it runs: a recorder learns of an end some time later."""
+    """Wait until the store has each job that was advised on, with its end: a recorder learns of some a while later."""
     began = time.monotonic()
+    wanted = {(job.label, job.submit_s) for job in accounted(site) if "opsk:v1" in job.admin_comment and job.has_run}
     while time.monotonic() - began < within_s:
         time.sleep(5.0)
         said = site.opsk("store", "export")
-        rows = [json.loads(line) for line in said.stdout.splitlines()]
-        if said.returncode == 0 and not any(row["kind"] == "job" and row.get("ended_at") is None for row in rows):
+        rows = [row for row in map(json.loads, said.stdout.splitlines()) if row["kind"] == "job"]
+        there = {(row["job"], int(moment_s(row["submitted_at"]))) for row in rows}
+        if said.returncode == 0 and wanted <= there and all(row.get("ended_at") for row in rows):
             return
 
 

@@ -68,8 +68,8 @@ def of_store(engine: Engine) -> Known:
 
 
 def looking(accounting: Accounting, clock: Clock, known: Known, since_s: float | None = None) -> Missed:
-    since = datetime.fromtimestamp(since_s, UTC) if since_s is not None else None
-    return Missed(ended=accounting.ended, known=known, since=lambda _: since, clock=clock, now=clock)
+    since = {"lab": datetime.fromtimestamp(since_s, UTC)} if since_s is not None else {}
+    return Missed(ended=accounting.ended, known=known, since=since, clock=clock, now=clock)
 
 
 def test_a_job_that_came_and_went_unseen_is_kept_with_its_advice(engine: Engine) -> None:

@@ -59,7 +59,7 @@ class Missed:
     known
         Asks the store.
     since
-        Returns as of when the store knows a cluster's jobs; ``None`` where it has none.
+        When the last job was submitted that the store has, by cluster.
     every_s
         Pause between two looks [s].
     clock
@@ -70,7 +70,7 @@ class Missed:
 
     ended: Asked
     known: Known
-    since: Callable[[str], datetime | None] = lambda cluster: None
+    since: Mapping[str, datetime] = field(default_factory=dict)
     every_s: float = EVERY_S
     clock: Callable[[], float] = time.time
     now: Callable[[], float] = time.monotonic
@@ -91,8 +91,6 @@ class Missed:
         self._due_s = self.now() + self.every_s
         try:
             self._look_back(cluster)
-        except StoreError:  # who writes into the store tells of it
-            return []
         except OpskError as error:
             if not self._failures:
                 log.warning("jobs that nobody saw are not looked for: %s", error.message)
@@ -102,7 +100,7 @@ class Missed:
             self._failures = 0
         try:
             return self._lacking(cluster)
-        except StoreError:
+        except StoreError:  # who writes into the store tells of it
             return []
 
     def _look_back(self, cluster: str) -> None:
@@ -110,12 +108,12 @@ class Missed:
 
         Raises
         ------
-        SlurmError, StoreError
-            The accounting, or the store, does not answer.
+        OpskError
+            The accounting does not answer.
         """
         newest_s = self.clock() - SETTLE_S
         if self._until_s is None:
-            since = self.since(cluster)
+            since = self.since.get(cluster)
             self._until_s = newest_s if since is None else max(newest_s - FIRST_LOOK_S, since.timestamp())
         from_s = min(self._until_s, newest_s) - AGAIN_S  # not before: this clock may have been ahead
         until_s = min(newest_s, from_s + MOST_AT_ONCE_S)

@@ -124,9 +124,7 @@ def record(
     missed = Missed(
         ended=AccountingClient().ended,
         known=lambda cluster, ids: _asked(url, lambda engine: known_jobs(engine, cluster, ids)),
-        since=lambda cluster: _asked(
-            url, lambda engine: next((job.at for job in jobs(engine, cluster=cluster, limit=1)), None)
-        ),
+        since={job.cluster: job.submitted_at for job in reversed(_known(url, jobs))},
         every_s=min(LOOK_BACK_EVERY_S, every_s),
     )
     asyncio.run(_run(ClusterFeed(site, prometheus=prometheus), keeper, missed, outbox, for_s))
