@@ -65,8 +65,13 @@ class PrometheusSource:
         for question in self._questions:
             question.asked_at_s = -math.inf
 
-    def refresh(self, *, everything: bool = False) -> None:
+    def refresh(self, *, everything: bool = False, spent_s: float = 0.0) -> None:
         """Ask what is due, the longest overdue first; a few questions at a time, so that each refresh costs alike.
+
+        Parameters
+        ----------
+        spent_s
+            What others have spent since the last refresh of what it may cost [s of CPU]; a third is left all the same.
 
         Raises
         ------
@@ -79,7 +84,7 @@ class PrometheusSource:
         due.sort(key=lambda each: 0.0 if each.asked_at_s == -math.inf else -(now_s - each.asked_at_s) / each.every_s)
         if not everything:
             due.sort(key=lambda each: each.asked_at_s != -math.inf or each.may_wait)
-        end = time.thread_time() + CPU_A_REFRESH_S
+        end = time.thread_time() + max(CPU_A_REFRESH_S - spent_s, CPU_A_REFRESH_S / 3)
         refused: list[RefusedError] = []
         for question in due:
             # spread over the interval: what is asked together at first is asked apart later
