@@ -150,7 +150,7 @@ def _word(note: Mapping[str, Any], name: str) -> str:
 def _told(said: SlurmRecord, files: NodeFiles) -> tuple[Path, ...]:
     """Return where the job wrote, by Slurm's record, else by what its prolog was told."""
     found = told_paths(said.facts, work_dir=said.work_dir, std_out=said.std_out, std_err=said.std_err)
-    if found or said.std_out or said.work_dir:
+    if found or said.std_out:  # a folder alone is no place; accounting of 22.05 keeps nothing else
         return found
     for each in files.files:
         note = each.get("note")

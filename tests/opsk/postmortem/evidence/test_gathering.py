@@ -125,6 +125,19 @@ def test_without_slurmdbd_slurmctld_is_asked_and_that_is_told(tmp_path: Path) ->
     assert found.ranks
 
 
+def test_where_only_slurmctld_knew_the_output_and_is_away_the_prolog_knows_it(tmp_path: Path) -> None:
+    """22.05: its accounting keeps no paths, and its prolog is not told the name that stands in one."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "train-77.out").write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=77.batch.\n")
+    note = {"stdout": f"{tmp_path}/out/%x-%j.out", "work_dir": str(tmp_path), "user": ME, "uid": os.getuid()}
+    node_file(tmp_path / "kept", note=note, logs=[])
+    known = Accounting(run(tmp_path, std_out="", name="train"))
+    found = gather_job(Asked(job_id="77", folder=tmp_path / "kept"), accounting=known, client=Controller())
+    report = explain(found)
+    assert report.root is not None
+    assert report.root.failure is FailureClass.HOST_MEMORY
+
+
 def test_where_slurm_knows_nothing_node_files_tell(tmp_path: Path) -> None:
     note = {"user": ME, "uid": os.getuid(), "work_dir": str(tmp_path), "stdout": "gone.txt"}
     tail = {"path": str(tmp_path / "gone.txt"), "errors": [], "tail": "OSError: [Errno 28] No space left on device\n"}
