@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from opsk.errors import InputError
 from opsk.postmortem.evidence.as_user import person_of
 from opsk.postmortem.evidence.flight_recorder import kept_dump, left_dumps, read_dumps
 from opsk.postmortem.evidence.kernel_lines import kernel_lines
-from opsk.postmortem.evidence.node_files import FORM, job_folder, node_file_name, write_whole
+from opsk.postmortem.evidence.node_files import FORM, LARGEST_BYTES, job_folder, node_file_name, write_whole
 from opsk.postmortem.evidence.node_state import Values, node_state
 from opsk.postmortem.evidence.output_tails import output_tails
 from opsk.postmortem.evidence.reporting import REPORTS, DueReport, due, due_path, run_start_s
@@ -182,23 +182,34 @@ class Collector:
                 path.unlink(missing_ok=True)
 
     def _keep(self, path: Path, note: JobFile) -> None:
-        """Write the evidence of one job."""
+        """Write the evidence of one job, as it was when it was first taken."""
+        node = note.node or os.uname().nodename.partition(".")[0]
+        target = job_folder(self._paths.folder, note.job_id) / node_file_name(node, run_start_s(note))
+        taken = self._taken_path(path)
+        text = _taken_of(taken, note)
+        if text is None:
+            text = json.dumps(self._evidence(path, note, node))
+            # A folder that is full or away may come back when the node says something else.
+            with suppress(OSError):
+                write_whole(taken, text)
+        write_whole(target, text)
+        taken.unlink(missing_ok=True)
+
+    def _evidence(self, path: Path, note: JobFile, node: str) -> dict[str, Any]:
+        """Return what there is to know of one job on this node now."""
         ended_s = self._ended_s(path)
         from_s = (note.start_unix_s or note.written_unix_s) - BEFORE_S
-        node = note.node or os.uname().nodename.partition(".")[0]
         booted_s = boot_unix_s()
         # The logs are read first: their reader is a fork of this process, which the GPUs' reader makes threads in.
         tails, log_problem = output_tails(told_logs(note, note.job_id), note.job_id, person_of(note.uid))
         dumps = self._dumps(note, from_s, ended_s)
         kernel = kernel_lines(self._paths.kernel_log, from_s, ended_s + AFTER_S, boot_unix_s=booted_s)
-        said: dict[str, Any] = {
+        return {
             "form": FORM, "job": note.job_id, "run": note.run, "node": node, "from_s": from_s, "until_s": ended_s,
             "collected_s": self._clock(), "boot_unix_s": booted_s, "note": asdict(note),
             "start": self._start(path.name, note), "end": self._state(note, path.parent),
             "kernel": asdict(kernel), "logs": tails, "log_problem": log_problem, "recorder": dumps,
         }  # fmt: skip
-        name = node_file_name(node, run_start_s(note))
-        write_whole(job_folder(self._paths.folder, note.job_id) / name, json.dumps(said))
 
     def _dumps(self, note: JobFile, from_s: float, ended_s: float) -> list[dict[str, Any]]:
         """Return what the dumps of PyTorch's flight recorder say that the job left on this node."""
@@ -234,6 +245,10 @@ class Collector:
     def _end_mark(self, path: Path) -> Path:
         """Return the empty file whose time is when the epilog ran."""
         return path.with_name(f".{path.name}.end")
+
+    def _taken_path(self, path: Path) -> Path:
+        """Return where evidence lies that is taken and not yet in its folder."""
+        return path.with_name(f".{path.name}.taken")
 
     def _ended_s(self, path: Path) -> float:
         try:
@@ -271,3 +286,15 @@ class Collector:
                     path.unlink()
             except OSError:
                 continue
+
+
+def _taken_of(path: Path, note: JobFile) -> str | None:
+    """Return the evidence that was taken of this very run before; ``None`` where there is none."""
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(LARGEST_BYTES).decode("utf-8")
+        said = json.loads(text)
+    except (OSError, ValueError):
+        return None
+    is_of_run = isinstance(said, dict) and said.get("run") == note.run and said.get("form") == FORM
+    return text if is_of_run else None

@@ -30,6 +30,8 @@ _CAPS = frozenset(
     ("thermal", "reliability", "board_limit", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake")
 )
 _UP = ("ACTIVE",)
+LATE_S = 120.0
+"""By then the next job may have broken something, or somebody put something right."""
 
 
 def node_signs(said: Mapping[str, Any]) -> tuple[Sign, ...]:
@@ -78,6 +80,9 @@ def problems_of(files: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         ):  # fmt: skip
             if problem:
                 found.setdefault(f"{kind}: {_text(problem)}", []).append(_text(each.get("node")))
+        if (_difference(end.get("at_s"), each.get("until_s")) or 0.0) > LATE_S:
+            late = f"GPUs and ports: read more than {LATE_S:.0f} s after the end; what they say may be of a later job"
+            found.setdefault(late, []).append(_text(each.get("node")))
     return tuple(
         f"{', '.join(nodes[:8])}{' and others' if len(nodes) > 8 else ''}: {what}" for what, nodes in found.items()
     )

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from opsk.errors import TelemetryError
 from opsk.postmortem.evidence import Asked, gather_job
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
-from opsk.postmortem.evidence.node_files import read_node_files
+from opsk.postmortem.evidence.node_files import read_node_files, write_whole
 from opsk.telemetry.gpu import GpuReading
 from opsk.telemetry.kernel_log import boot_unix_s
 from tests.conftest import ROOT
@@ -117,6 +118,44 @@ def test_what_cannot_be_written_waits_for_the_next_time(paths: NodePaths) -> Non
     paths.folder.unlink()
     assert len(Collector(paths, gpus=gpus).collect().ended) == 1
     assert kept(paths)["start"] == {}, "nobody made a snapshot of the start"
+
+
+def test_what_cannot_be_written_is_kept_as_it_was_when_the_job_had_ended(paths: NodePaths) -> None:
+    """Until the folder is there again the next job has broken something, or a GPU was put right."""
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    paths.folder.write_text("in the way")
+    lost = replace(gpus(), gpus=gpus().gpus[:1])
+    Collector(paths, gpus=lambda: lost).collect()
+    paths.folder.unlink()
+    assert Collector(paths, gpus=gpus).collect().ended == ["77"]
+    assert len(kept(paths)["end"]["gpus"]) == 1
+    assert list((paths.spool / "ended").iterdir()) == []
+
+
+def test_what_was_kept_of_another_run_is_not_this_one(paths: NodePaths) -> None:
+    paths.folder.write_text("in the way")
+    for start in ("1000", "2000"):
+        slurm(paths, "prolog", SLURM_JOB_START_TIME=start, SLURM_JOB_RESTART_COUNT=start[0])
+        slurm(paths, "epilog")
+        Collector(paths, gpus=gpus).collect()
+    paths.folder.unlink()
+    Collector(paths, gpus=gpus).collect()
+    assert [path.name for path in (paths.folder / "77").glob("*.json")] == ["n3@2000.json"]
+    assert kept(paths)["note"]["start_unix_s"] == 2000
+
+
+def test_a_spool_that_is_full_keeps_nothing_from_its_folder(paths: NodePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, **more: Any) -> None:
+        if path.is_relative_to(paths.spool):
+            raise OSError(28, "No space left on device")
+        write_whole(path, text, **more)
+
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    monkeypatch.setattr("opsk.postmortem.evidence.collecting.write_whole", full)
+    assert Collector(paths, gpus=gpus).collect().ended == ["77"]
+    assert kept(paths)["job"] == "77"
 
 
 def test_without_a_spool_the_epilog_only_takes_the_note_away(paths: NodePaths) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from opsk.postmortem.evidence.node_signs import looked_at, node_signs, problems_of
+from opsk.postmortem.evidence.node_signs import LATE_S, looked_at, node_signs, problems_of
 from opsk.postmortem.values import FailureClass, Origin, Role
 
 UUID, PCI = "GPU-1", "0000:1b:00.0"
@@ -103,6 +103,13 @@ def test_what_was_looked_at_is_told_and_what_could_not_be() -> None:
         "n1: kernel log: /dev/kmsg: Operation not permitted",
         "n1: GPUs: NVML cannot count the GPUs",
     )
+
+
+def test_what_was_read_long_after_the_job_is_told_to_be_so() -> None:
+    soon, late = (node() | {"until_s": 1100.0 - after_s} for after_s in (LATE_S, LATE_S + 1))
+    assert problems_of([soon]) == ()
+    (told,) = problems_of([soon, late])
+    assert told.startswith("n1: GPUs and ports: read more than 120 s after the end")
 
 
 def test_a_file_of_another_form_says_nothing() -> None:
