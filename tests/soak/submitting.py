@@ -152,7 +152,7 @@ class Submissions:
         with self._breaking(job, following):
             self._await(number, lambda state, _: state in ENDED)
             if job.kind.act != "node":
-                self._await_evidence(number)
+                self._await_evidence(number, job.node, within_s=240.0)
 
     @contextmanager
     def _breaking(self, job: PlannedJob, following: Sequence[PlannedJob]) -> Iterator[None]:
@@ -174,7 +174,7 @@ class Submissions:
         finally:
             if act == "node":
                 daemons.start(f"slurmd-{node}")
-                self._await_evidence(self.ids[job.number])
+                self._await_evidence(self.ids[job.number], node)
             elif act in ("gpu", "nic"):
                 self._opsk("lab", "repair", act, node)
                 # As a reboot does: what a node said before a job counts for the job.
@@ -194,10 +194,15 @@ class Submissions:
         self.problems.append(f"job {number} did not get where it should within {PATIENCE_S:.0f} s: {self.seen(number)}")
         return False
 
-    def _await_evidence(self, number: str, within_s: float = 40.0) -> None:
-        """Wait for what nodes keep of a job; the next one may break what this one's was kept from."""
-        end = time.monotonic() + within_s
-        while not list((self.site.evidence / number).glob("n*@*.json")) and time.monotonic() < end:
+    def _await_evidence(self, number: str, node: str, within_s: float = 40.0) -> None:
+        """Wait for what a node keeps of a job, in its spool at least; the next job may break something else.
+
+        Of a job that was lost with its node there may be nothing.
+        """
+        end, spool = time.monotonic() + within_s, self.site.node_folder(node) / "spool" / "ended"
+        while time.monotonic() < end:
+            if [*(self.site.evidence / number).glob(f"{node}@*.json"), *spool.glob(f".{number}.taken")]:
+                return
             time.sleep(0.5)
 
     def _await_free(self, node: str) -> None:
