@@ -27,7 +27,8 @@ from opsk.planner.traffic import step_bytes
 from opsk.workload.plan import Plan, Recompute
 
 _MOST_RANKS = 2048
-"""Jobs up to this size are placed and judged on the fabric; a whole new placement of more takes too long."""
+_MOST_LEAVES = 600
+"""Jobs of so many ranks on so many leaves are judged on the fabric; a whole new placement of more takes too long."""
 _MOST_STAGES_FACTOR = 4
 _MICRO_BATCHES = (1, 2, 4)
 
@@ -54,7 +55,7 @@ def replan(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposa
         return
     plan, step_s = best
     node, gpu = np.array(nodes)[np.arange(plan.gpus) // each], np.arange(plan.gpus) % each
-    verdict = _judged(situation, wreck, plan, node, gpu) if plan.gpus <= _MOST_RANKS else None
+    verdict = _judged(situation, wreck, plan, node, gpu) if _is_small(wreck, plan, node, gpu) else None
     if verdict is not None and not np.isfinite(verdict.step_s[0]):
         yield Refusal(kind=Kind.REPLAN, why="the nodes that remain have no path to each other")
         return
@@ -122,6 +123,14 @@ def _remaining(situation: Situation, wreck: Wreck) -> list[int]:
     row = list(dict.fromkeys(situation.seating.node[0].tolist()))
     spares = np.flatnonzero(situation.held & ~situation.used).tolist()
     return [node for node in (*row, *spares) if sound[node]]
+
+
+def _is_small(wreck: Wreck, plan: Plan, node: Index, gpu: Index) -> bool:
+    """Tell whether judging a whole new placement is quick: on nodes of few leaves it is, scattered ones take longer."""
+    if plan.gpus > _MOST_RANKS:
+        return False
+    leaves = wreck.ports.leaf[wreck.ports.port[node, gpu]]
+    return np.unique(leaves).size <= _MOST_LEAVES
 
 
 def _judged(situation: Situation, wreck: Wreck, plan: Plan, node: Index, gpu: Index) -> Verdicts:
