@@ -7,15 +7,17 @@ import pwd
 import subprocess
 from collections.abc import Callable, Sequence
 
-from opsk.slurm.command import DEADLINE_S, command_environment
+from opsk.errors import OpskError
+from opsk.slurm.command import DEADLINE_S, CommandClient, command_environment
 from opsk.slurm.records import JobRecord
 from opsk.slurm.remap_commands import Command, Where, Who
 
 _MOST_SAID = 300
+_RIGHTS_DEADLINE_S = 5.0
 _LEVELS = {"administrator": Who.ADMINISTRATOR, "operator": Who.OPERATOR}
 
 Run = Callable[[Sequence[str]], tuple[int, str]]
-"""Runs a command and returns its status and what it complained of."""
+"""Runs a command and returns its status and what it said: complaints, then its answer."""
 
 
 def run_command(argv: Sequence[str]) -> tuple[int, str]:
@@ -29,8 +31,8 @@ def run_command(argv: Sequence[str]) -> tuple[int, str]:
         return 127, f"{argv[0]}: {error.strerror}"
     except subprocess.TimeoutExpired:
         return 124, f"{argv[0]} did not answer within {DEADLINE_S:g} s; it may have been carried out all the same"
-    said = (ran.stderr or ran.stdout).decode("utf-8", errors="replace").strip()
-    return ran.returncode, said[:_MOST_SAID]
+    complained, answered = (each.decode("utf-8", errors="replace").strip() for each in (ran.stderr, ran.stdout))
+    return ran.returncode, "\n".join(filter(None, (complained[:_MOST_SAID], answered[:_MOST_SAID])))
 
 
 def caller_name() -> str:
@@ -41,14 +43,34 @@ def caller_name() -> str:
         return str(os.geteuid())
 
 
-def caller_rights(job: JobRecord | None, run: Run = run_command) -> tuple[Who, ...]:
-    """Return what the caller may do: with the job as its owner, and by the level that slurmdbd knows."""
+def slurm_user() -> str:
+    """Return whom slurmctld runs as, ``slurm(64030)`` in its configuration; empty where it does not answer."""
+    try:
+        return CommandClient(deadline_s=_RIGHTS_DEADLINE_S).config().get("SlurmUser", "")
+    except OpskError:
+        return ""
+
+
+def caller_rights(
+    job: JobRecord | None, run: Run = run_command, asked_user: Callable[[], str] = slurm_user
+) -> tuple[Who, ...]:
+    """Return what the caller may do: with the job as its owner, and by the level that slurmdbd knows.
+
+    root and SlurmUser may do everything. Where neither slurmdbd nor slurmctld answers, the caller is a user.
+
+    Parameters
+    ----------
+    job
+        Whose owner the caller may be; ``None`` for jobs of his own.
+    asked_user
+        Tells SlurmUser as slurmctld's configuration has it.
+    """
     name = caller_name()
     if os.geteuid() == 0:
         return tuple(Who)
     status, said = run(("sacctmgr", "-nP", "show", "user", name, "format=adminlevel"))
-    level = _LEVELS.get(said.strip().lower()) if status == 0 else None
-    if level is Who.ADMINISTRATOR:
+    level = _LEVELS.get(said.strip().rpartition("\n")[2].lower()) if status == 0 else None
+    if level is Who.ADMINISTRATOR or asked_user() in {name, f"{name}({os.geteuid()})"}:
         return tuple(Who)
     if level is Who.OPERATOR:
         return (Who.USER, Who.OPERATOR)

@@ -16,6 +16,7 @@ from opsk.config import SiteConfig
 from opsk.errors import InputError, SlurmError
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import Who
+from opsk_tui import feed as feed_module
 from opsk_tui.feed import ClusterFeed
 from opsk_tui.view import ClusterView, Metric, Source
 from tests.fakes.lab_node import GPUS, NODES
@@ -104,9 +105,9 @@ def test_slurm_alone_is_enough_and_it_is_said() -> None:
     assert view.rights == (Who.USER,)
 
 
-def test_exporters_join_in(pages: tuple[Pages, dict[str, str]]) -> None:
+def test_exporters_join_in(pages: tuple[Pages, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     feed = feed_of(Slurm(training_job()), exporter_port=1)
-    feed._targets = lambda nodes: pages[1]  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
     view = asyncio.run(until(feed, lambda view: view.gpus is not None and Metric.POWER in view.gpus.values))
     assert states(view)[Source.EXPORTERS] == ""
     assert view.fabric is not None
@@ -139,10 +140,12 @@ def test_what_a_silent_slurm_said_last_stays_with_the_reason() -> None:
     assert after.taken_at_s == before.taken_at_s
 
 
-def test_a_slow_source_keeps_no_other_waiting(pages: tuple[Pages, dict[str, str]]) -> None:
+def test_a_slow_source_keeps_no_other_waiting(
+    pages: tuple[Pages, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     slurm = Slurm(training_job())
     feed = feed_of(slurm, exporter_port=1)
-    feed._targets = lambda nodes: pages[1]  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
 
     async def run() -> None:
         measured = 0

@@ -20,12 +20,14 @@ from typing import Any
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError
 from opsk.planner.events.values import Event
+from opsk.remapping.running import caller_rights
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import NodeRecord
 from opsk.slurm.remap_commands import Who
 from opsk.slurm.snapshot import Snapshot
 from opsk_tui.feed_port import JobDetails
+from opsk_tui.format import counted
 from opsk_tui.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
 from opsk_tui.sources.derived import DerivedProgress, PrometheusSignals
 from opsk_tui.sources.exporters import ExportersSource
@@ -39,9 +41,9 @@ from opsk_tui.sources.prometheus import PrometheusSource
 from opsk_tui.sources.ranks import rank_table
 from opsk_tui.sources.readings import Readings
 from opsk_tui.sources.report_folder import ReportFolder
-from opsk_tui.sources.slurm import DIRECTLY, SlurmSource, rights_of_caller
+from opsk_tui.sources.slurm import DIRECTLY, SlurmSource
 from opsk_tui.sources.store import StoreSource
-from opsk_tui.sources.targets import targets_in, targets_of
+from opsk_tui.sources.targets import exporters_of
 from opsk_tui.view import ClusterView, FabricView, JobView, ReportRow, Source, SourceState
 
 SELDOM_S = 60.0
@@ -95,7 +97,7 @@ class ClusterFeed:
         prometheus: str | None = None,
         refresh_s: float | None = None,
         clock: Callable[[], float] = time.time,
-        rights: Callable[[], tuple[Who, ...]] = rights_of_caller,
+        rights: Callable[[], tuple[Who, ...]] = lambda: caller_rights(None),
     ) -> None:
         top = site.top
         self._site, self._clock, self._rights = site, clock, rights
@@ -265,14 +267,7 @@ class ClusterFeed:
             if is_new:
                 self._exporters.forget()
         if self._prometheus is None and self._site.top.exporter_port:
-            self._exporters.aim(self._targets(nodes))
-
-    def _targets(self, nodes: Sequence[NodeRecord]) -> dict[str, str]:
-        top = self._site.top
-        if top.exporter_targets is not None:
-            addresses = {node.name: node.address for node in nodes if node.address}
-            return targets_in(top.exporter_targets, tls=top.tls, addresses=addresses)
-        return targets_of([node for node in nodes if node.gpus], top.exporter_port, tls=top.tls)
+            self._exporters.aim(exporters_of(nodes, self._site.top))
 
     def _ask_metrics(self) -> str | None:
         if self._prometheus is None and not self._site.top.exporter_port:
@@ -293,7 +288,7 @@ class ClusterFeed:
         self._derived.turn(self._told.slurm.jobs, self._clock())
         silent = f", {turn.silent} silent" if turn.silent else ""
         pace = f", each every {turn.turn_s:.0f} s" if turn.turn_s > 2 * self._refresh_s else ""
-        return f"{len(self._readings.nodes)} nodes{silent}{pace}"
+        return f"{counted(len(self._readings.nodes), 'node')}{silent}{pace}"
 
     def _ask_fabric(self) -> str | None:
         self._told.fabric = self._fabric.read()
@@ -309,7 +304,7 @@ class ClusterFeed:
         # the same post-mortem is in both
         kept = tuple(report for report in kept if (report.job, report.kind) not in at_hand)
         self._told.reports = tuple(sorted((*lying, *kept), key=lambda report: -report.made_at_s))
-        return f"{len(self._told.reports)} reports"
+        return counted(len(self._told.reports), "report")
 
     def _assembled(self) -> ClusterView:
         """Return a view of what is known now; the same as before where nothing has changed."""

@@ -84,6 +84,12 @@ def age(seconds: float | None) -> str:
     return f"{int(seconds // 86400)} d"
 
 
+def ago(seconds: float | None) -> str:
+    """Return how long something is past: ``now``, ``5 s ago``."""
+    said = age(seconds)
+    return f"{said} ago" if said[:1].isdigit() else said
+
+
 def ran_s(job: JobRecord) -> float | None:
     """Return how long a job runs [s]: what is shared on a host tells its beginning, which does not change."""
     if job.run_time_s is not None or job.state != "RUNNING" or job.start_time is None:

@@ -10,17 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from opsk.cli.doctor.fetching import Answer, fetch
 from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.cli.doctor.slurm import DEADLINE_S, skew
 from opsk.config import TopConfig
-from opsk.errors import InputError, OpskError
+from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold
 from opsk.planner.events.exposition import samples_of_lines
 from opsk.slurm.command import CommandClient
 from opsk.slurm.records import JobRecord
+from opsk.telemetry.exporter_targets import targets_in, targets_of
 
 MOST_EXPORTERS = 64
 """So many are asked unless they are named: one look is to take seconds on a cluster of any size."""
@@ -56,14 +55,15 @@ def exporter_urls(named: Iterable[str], top: TopConfig) -> tuple[dict[str, str],
     if not top.exporter_port and top.exporter_targets is None:
         return {}, [note("exporter", "none is asked: exporter_port = 0 under [top]")]
     if top.exporter_targets is not None:
-        return urls_in(top.exporter_targets, scheme)
+        return _urls_in(top.exporter_targets, tls=top.tls)
     try:
-        nodes = [node.name for node in CommandClient(deadline_s=DEADLINE_S).nodes()]
+        nodes = {node.name: node.address or "" for node in CommandClient(deadline_s=DEADLINE_S).nodes()}
     except OpskError:
         return {}, [unknown("exporter", "not asked: Slurm does not say which nodes there are", hint="--exporter NODE")]
     more = len(nodes) - MOST_EXPORTERS
     told = [note("exporter", f"{more} of {len(nodes)} nodes are not asked", hint="--exporter LIST")] if more > 0 else []
-    return {node: f"{scheme}://{node}:{top.exporter_port}/metrics" for node in nodes[:MOST_EXPORTERS]}, told
+    first = dict(list(nodes.items())[:MOST_EXPORTERS])
+    return {node: _page(url) for node, url in targets_of(first, top.exporter_port, tls=top.tls).items()}, told
 
 
 def _page(url: str) -> str:
@@ -72,19 +72,11 @@ def _page(url: str) -> str:
     return url if url.rstrip("/").endswith("/metrics") else f"{url.rstrip('/')}/metrics"
 
 
-def urls_in(path: Path, scheme: str) -> tuple[dict[str, str], list[Finding]]:
-    """Read targets as Prometheus's file_sd does; a label ``node`` names the node, else its address does."""
-    urls: dict[str, str] = {}
+def _urls_in(path: Path, *, tls: bool) -> tuple[dict[str, str], list[Finding]]:
     try:
-        for group in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
-            node = (group.get("labels") or {}).get("node") if len(group["targets"]) == 1 else None
-            for target in map(str, group["targets"]):
-                name = str(node or target.rpartition(":")[0] or target)
-                urls[target if name in urls else name] = f"{scheme}://{target}/metrics"
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, AttributeError, TypeError, KeyError) as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        return {}, [wrong("targets", f"cannot be read: {why}", path, "a list of targets, as in prometheus/scrape.yml")]
-    return urls, []
+        return {node: _page(url) for node, url in targets_in(path, tls=tls).items()}, []
+    except ConfigError as error:
+        return {}, [wrong("targets", error.message, path, error.hint)]
 
 
 def hear(site: Site) -> tuple[Heard, ...]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from opsk.cli.doctor.exporters import urls_in
 from opsk.cli.document import echo_json, harmless, plain
 from opsk.cli.events.pages import Page, address_of, read_pages
 from opsk.config import TopConfig, load_site
@@ -25,6 +24,7 @@ from opsk.planner.events.observations import JobSeen, NodeSeen, Observations
 from opsk.planner.events.values import Event, Severity
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
+from opsk.telemetry.exporter_targets import targets_in, targets_of
 
 WIDTH = 100
 _MOST_NODES = 4
@@ -94,15 +94,12 @@ def _urls(words: tuple[str, ...], file: Path | None, client: SlurmClient | None,
     if named:
         nodes = [each for word in named for each in ([word] if "=" in word or "://" in word else expand(word))]
         return dict(address_of(each) for each in nodes)
-    scheme = "https" if top.tls else "http"
     if top.exporter_targets is not None:
-        urls, problems = urls_in(top.exporter_targets, scheme)
-        for problem in problems:
-            raise InputError(f"{top.exporter_targets}: {problem.what}", hint=problem.hint)
-        return urls
+        return {node: f"{url}/metrics" for node, url in targets_in(top.exporter_targets, tls=top.tls).items()}
     if client is None or not top.exporter_port:
         raise InputError("no exporter is named", hint="name them with --exporter n[0-7], or leave --no-slurm out")
-    return {node.name: f"{scheme}://{node.name}:{top.exporter_port}/metrics" for node in client.nodes()}
+    addresses = {node.name: node.address or "" for node in client.nodes()}
+    return {node: f"{url}/metrics" for node, url in targets_of(addresses, top.exporter_port, tls=top.tls).items()}
 
 
 def _lines(file: Path) -> Iterator[str]:

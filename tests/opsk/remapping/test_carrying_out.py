@@ -316,9 +316,9 @@ def test_rights_are_those_that_slurm_tells(
 ) -> None:
     monkeypatch.setattr(running.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(running, "caller_name", lambda: "bob")
-    assert caller_rights(JOB, lambda _: (0, level)) == rights
+    assert caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)") == rights
     monkeypatch.setattr(running, "caller_name", lambda: "ann")
-    assert Who.USER in caller_rights(JOB, lambda _: (0, level))
+    assert Who.USER in caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)")
 
 
 def launched_begun(tmp_path: Path, hands: Hands, kind: Kind) -> Begun:

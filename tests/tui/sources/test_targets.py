@@ -1,23 +1,21 @@
-"""Where are exporters looked for?"""
+"""Which exporters does a screen ask?"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from opsk.errors import ConfigError
-from opsk_tui.sources.targets import targets_in, targets_of
+from opsk.config import SiteConfig
+from opsk_tui.sources.targets import exporters_of
 from tests.tui.sources.conftest import slurm_nodes
 
 
-def test_targets_are_slurms_nodes_or_those_of_a_file(tmp_path: Path) -> None:
-    assert targets_of(slurm_nodes()[:1], 9876, tls=True) == {"node1": "https://node1:9876"}
+def test_exporters_are_those_of_slurms_nodes_with_gpus_or_of_the_sites_file(tmp_path: Path) -> None:
+    nodes = slurm_nodes()
+    first, login = replace(nodes[0], address="::1"), replace(nodes[1], gpus=0)
+    top = SiteConfig.model_validate({"top": {"tls": True}}).top
+    assert exporters_of([first, login], top) == {first.name: "https://[::1]:9876"}
     path = tmp_path / "targets.yml"
-    path.write_text('- targets: ["n0:9001", "n1:9002"]\n  labels: {cluster: lab}\n')
-    found = targets_in(path, tls=False, addresses={"n0": "127.0.0.1", "n1": "::1"})
-    assert found == {"n0": "http://127.0.0.1:9001", "n1": "http://[::1]:9002"}
-    for text in ("- 3", "{", "- targets: [n0]", "- targets: 7"):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match="no file of targets"):
-            targets_in(path, tls=False, addresses={})
+    path.write_text(f'- targets: ["{first.name}:9001", "x:9002"]\n')
+    top = SiteConfig.model_validate({"top": {"exporter_targets": str(path)}}).top
+    assert exporters_of([first, login], top) == {first.name: "http://[::1]:9001", "x": "http://x:9002"}

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.errors import InputError, OpskError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.command import CommandClient, command_environment
-from opsk.slurm.remap_commands import Who
 from opsk.slurm.snapshot import Snapshot, SnapshotReader
 from opsk_tui.sources.advisor import ask_cluster
 from opsk_tui.sources.kept_snapshot import KeptSnapshot, folder_of
 
-RIGHTS_DEADLINE_S = 5.0
 DIRECTLY = "asked directly"
 
 
@@ -85,33 +79,3 @@ class SlurmSource:
         if not found.taken_at_s or (found.is_partial and (not found.nodes or self._sees_more())):
             return None
         return found
-
-
-def rights_of_caller() -> tuple[Who, ...]:
-    """Return what the caller may do in Slurm, as its accounting says; as a user where that does not answer.
-
-    root and SlurmUser may do everything; AdminLevel is asked of slurmdbd, once.
-    """
-    everything = (Who.USER, Who.OPERATOR, Who.ADMINISTRATOR)
-    if os.geteuid() == 0:
-        return everything
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        if _slurm_user() == user:
-            return everything
-        done = subprocess.run(
-            ("sacctmgr", "-nP", "show", "user", user, "format=AdminLevel"), env=command_environment(os.environ),
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=RIGHTS_DEADLINE_S, check=False,
-        )  # fmt: skip
-    except (KeyError, OSError, subprocess.TimeoutExpired, OpskError):
-        return (Who.USER,)
-    level = done.stdout.decode("utf-8", errors="replace").strip().lower()
-    if level.startswith("admin"):
-        return everything
-    return (Who.USER, Who.OPERATOR) if level.startswith("oper") else (Who.USER,)
-
-
-def _slurm_user() -> str:
-    """Return the user that slurmctld runs as: ``slurm(64030)`` in its configuration."""
-    config = CommandClient(deadline_s=RIGHTS_DEADLINE_S).config()
-    return config.get("SlurmUser", "").partition("(")[0]

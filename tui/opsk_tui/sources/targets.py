@@ -1,52 +1,24 @@
-"""Where are the exporters of the nodes? Where slurmd listens, or as Prometheus's file of targets says."""
+"""Which exporters does a screen ask? Those of the file that the site names, else of all nodes of Slurm with GPUs."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-import yaml
-
-from opsk.errors import ConfigError
+from opsk.config import TopConfig
 from opsk.slurm.records import NodeRecord
+from opsk.telemetry.exporter_targets import targets_in, targets_of
 
 
-def targets_of(nodes: Sequence[NodeRecord], port: int, *, tls: bool) -> dict[str, str]:
-    """Return the exporter of each node that can have one, at the address where slurmd listens."""
-    scheme = "https" if tls else "http"
-    return {node.name: f"{scheme}://{_host(node.address or node.name)}:{port}" for node in nodes}
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
-def targets_in(path: Path, *, tls: bool, addresses: Mapping[str, str]) -> dict[str, str]:
-    """Return the exporters of a file of targets as Prometheus's ``file_sd_configs`` reads it, by node.
-
-    Parameters
-    ----------
-    addresses
-        Where nodes are, as Slurm says; a target that has the name of a node is looked for there.
+def exporters_of(nodes: Sequence[NodeRecord], top: TopConfig) -> dict[str, str]:
+    """Return the URL of each exporter, without a path, by node; nodes are where Slurm says.
 
     Raises
     ------
     ConfigError
-        It cannot be read, or is no such file.
+        The file of targets cannot be read, or is no such file.
     """
-    scheme = "https" if tls else "http"
-    found: dict[str, str] = {}
-    try:
-        text = path.read_text(encoding="utf-8")
-        groups = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        for group in groups:
-            for target in group["targets"]:
-                host, _, port = str(target).rpartition(":")
-                node = str((group.get("labels") or {}).get("node", "")) or host
-                found[node] = f"{scheme}://{_host(addresses.get(host, host).strip('[]'))}:{int(port)}"
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", hint="see exporter_targets under [top]") from error
-    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: no file of targets", hint="as Prometheus's file_sd_configs reads it") from error
-    return found
+    if top.exporter_targets is not None:
+        addresses = {node.name: node.address for node in nodes if node.address}
+        return targets_in(top.exporter_targets, tls=top.tls, addresses=addresses)
+    addresses = {node.name: node.address or "" for node in nodes if node.gpus}
+    return targets_of(addresses, top.exporter_port, tls=top.tls)

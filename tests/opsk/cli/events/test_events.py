@@ -162,7 +162,7 @@ def test_exporters_are_those_of_the_sites_targets(
     monkeypatch.setenv("OPSK_CONFIG", str(site))
     assert "gpu:n0/1" in run("--no-slurm").output
     targets.write_text("{")
-    assert "cannot be read" in str(run("--no-slurm").exception)
+    assert "no file of targets" in str(run("--no-slurm").exception)
 
 
 @pytest.mark.parametrize("word", ["n0=ftp://x", "n0=", "n0=file:///etc/passwd", "n0=http://"])
