@@ -75,7 +75,7 @@ def detect(
             continue
         since = min(known.waiting.get(key, seen.at_s), seen.at_s)
         if is_only_look or seen.at_s - since >= fault.after_s:
-            events[key] = _event(fault, seen, first_s=since)
+            events[key] = _event(fault, seen, first_s=since, was_there=since <= memory.first_s)
         else:
             waiting[key] = since
     well: dict[str, float] = {}
@@ -108,7 +108,7 @@ def told(known: Known) -> tuple[Event, ...]:
     )
 
 
-def _event(fault: Fault, seen: Observations, *, first_s: float) -> Event:
+def _event(fault: Fault, seen: Observations, *, first_s: float, was_there: bool = False) -> Event:
     """Return a new event."""
     return Event(
         key=fault.failed,
@@ -122,6 +122,7 @@ def _event(fault: Fault, seen: Observations, *, first_s: float) -> Event:
         source=fault.worst.source,
         nodes=fault.nodes,
         jobs=_jobs(fault, seen.jobs),
+        was_there=was_there,
     )
 
 
@@ -134,7 +135,7 @@ def _again(before: Event, fault: Fault, seen: Observations, slack: Hysteresis) -
     """Return an event that is seen once more; one that was over for long is a new one, of a flapping part the old."""
     if before.is_over and seen.at_s - before.last_seen_s > slack.flap_s:
         return _event(fault, seen, first_s=seen.at_s)
-    now = _event(fault, seen, first_s=before.first_seen_s)
+    now = _event(fault, seen, first_s=before.first_seen_s, was_there=before.was_there)
     count = before.count + (seen.at_s > before.last_seen_s)
     jobs = now.jobs or (before.jobs if not before.is_over else ())
     return replace(now, count=count, last_seen_s=max(seen.at_s, before.last_seen_s), jobs=jobs)

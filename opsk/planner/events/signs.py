@@ -70,8 +70,8 @@ class Memory:
 
     Parameters
     ----------
-    at_s
-        When it was [s since 1970].
+    at_s, first_s
+        When it was, and when the first look was [s since 1970].
     gpus
         GPUs that were there, by node and index.
     links
@@ -87,6 +87,7 @@ class Memory:
     """
 
     at_s: float = 0.0
+    first_s: float = 0.0
     gpus: Mapping[GpuPlace, str] = field(default_factory=dict)
     links: Mapping[GpuPlace, int] = field(default_factory=dict)
     ports: frozenset[str] = frozenset()
@@ -142,7 +143,8 @@ def remember(seen: Observations, before: Memory, hysteresis: Hysteresis) -> Memo
             times[port.name] = (*kept, *([seen.at_s] * min(grew, hysteresis.flapping_downs)))
             downs[port.name] = port.downs
     return Memory(
-        at_s=seen.at_s, gpus=gpus, links=links, ports=ports, best_rates=best, downs=downs, down_times=times,
+        at_s=seen.at_s, first_s=before.first_s or seen.at_s, gpus=gpus, links=links, ports=ports, best_rates=best,
+        downs=downs, down_times=times,
         xids=dict(before.xids) | dict(_xid_times(seen, before)),
     )  # fmt: skip
 

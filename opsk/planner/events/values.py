@@ -54,6 +54,8 @@ class Event:
         Slurm ids of jobs that use the part now.
     is_over
         True when it is healthy again.
+    was_there
+        True when the very first look showed it: it may have failed long before ``first_seen_s``.
     """
 
     key: str
@@ -69,3 +71,4 @@ class Event:
     nodes: tuple[str, ...] = ()
     jobs: tuple[int, ...] = ()
     is_over: bool = False
+    was_there: bool = False

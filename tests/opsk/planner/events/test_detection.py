@@ -97,6 +97,14 @@ def test_xid_79_says_the_same_of_the_same_gpu_as_its_silence() -> None:
     assert (event.first_seen_s, event.last_seen_s, event.count) == (T, T + 5, 2)
 
 
+def test_what_the_first_look_shows_may_be_older_than_that_look() -> None:
+    known = detect(broken(looked(T), lost("n2", 3)))
+    assert open_events(known)["gpu:n2/3"].was_there
+    known = detect(broken(looked(T + 5), lost("n2", 3), lost("n1", 0)), known)
+    assert open_events(known)["gpu:n2/3"].was_there
+    assert not open_events(known)["gpu:n1/0"].was_there
+
+
 def test_a_gpu_that_another_job_holds_is_none_of_this_ones() -> None:
     seen = replace(looked(T), jobs=(JobSeen(id=7, nodes=("n2",), gpus={"n2": (0, 1)}), JobSeen(id=8, nodes=("n2",))))
     (event,) = events_of(broken(seen, xid("n2", 3, 48)))
