@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from opsk_tui.format import age, metric_range, run_time
+from opsk_tui.format import age, ago, metric_range, run_time
 from opsk_tui.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
 from opsk_tui.gpu_grid import Choice, Sort, StateFilter, chosen_rows
 from opsk_tui.job_columns import job_columns
@@ -132,3 +132,8 @@ def test_numbers_are_short_and_change_seldom() -> None:
         "–",
     ]
     assert metric_range(Metric.POWER, 643.0) == (0.0, 700.0)
+
+
+def test_what_is_past_is_now_or_so_long_ago() -> None:
+    assert (ago(0.5), ago(81.0)) == ("now", "81 s ago")
+    assert ago(None) == age(None)

@@ -12,6 +12,7 @@ from opsk_tui.format import (
     METRIC_TITLES,
     NOT_KNOWN,
     age,
+    ago,
     bytes_text,
     duration,
     host_list,
@@ -88,7 +89,7 @@ def comparison(job: JobView) -> Section:
         lines.append([("nobody tells of its steps: neither a log that can be read, nor counters", "dim")])
     elif measured is not None:
         words = f"step {measured.iteration:,}" if measured.iteration is not None else "measured"
-        old = f", {age(measured.age_s)} ago" if measured.age_s is not None else ""
+        old = f", {ago(measured.age_s)}" if measured.age_s is not None else ""
         lines.append([(f"{words}{old}, from {safe(measured.source) or 'an unknown source'}", "dim")])
     return section("Measured against predicted", lines)
 

@@ -11,7 +11,7 @@ from textual.containers import Container
 
 from opsk.planner.events.values import Event, Severity
 from opsk.slurm import remap_commands
-from opsk_tui.format import age, counted, host_list
+from opsk_tui.format import age, ago, counted, host_list
 from opsk_tui.safe_text import safe, wrapped
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.screens.view_screen import ViewScreen
@@ -79,7 +79,8 @@ class FailuresScreen(ViewScreen):
         return event.severity.value, _KEYS[event.severity]
 
     def _age(self, event: Event) -> Cell:
-        return age(max(0.0, self.top.clock() - event.first_seen_s)), "text"
+        since = age(max(0.0, self.top.clock() - event.first_seen_s))
+        return f"> {since}" if event.was_there else since, "text"
 
     @property
     def table(self) -> Table[Event]:
@@ -106,11 +107,12 @@ class FailuresScreen(ViewScreen):
         if event is None:
             return [self._well_again()]
         now = self.top.clock()
+        began = " (when this screen began, or before)" if event.was_there else ""
         width = max(30, self.query_one("#text").size.width - 4)
         lines: list[Line] = [[(part, "text")] for part in wrapped(safe(event.text), width)]
         lines.append([
-            (f"seen {counted(event.count, 'time')}, first {age(now - event.first_seen_s)} ago, "
-             f"last {age(now - event.last_seen_s)} ago", "dim")
+            (f"seen {counted(event.count, 'time')}, first {ago(now - event.first_seen_s)}{began}, "
+             f"last {ago(now - event.last_seen_s)}", "dim")
         ])  # fmt: skip
         if event.nodes:
             lines.append([("nodes ", "dim"), (host_list(event.nodes), "text")])

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from opsk.errors import OpskError
-from opsk_tui.format import age
+from opsk_tui.format import age, counted
 from opsk_tui.safe_text import safe
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.view import ReportRow
@@ -79,7 +79,7 @@ class ReportsScreen(ViewScreen):
         """Say how many there are, or which is open."""
         if self._open is not None:
             return [(safe(self._open.title), "strong"), (f"  {safe(self._open.path)}", "dim")]
-        return [(f"{len(self.known.view.reports)} reports", "strong")]
+        return [(counted(len(self.known.view.reports), "report"), "strong")]
 
     def detail(self) -> Sequence[Sequence[Cell]]:
         """Say where it lies."""

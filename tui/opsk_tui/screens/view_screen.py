@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
 
-from opsk_tui.format import age
+from opsk_tui.format import age, ago
 from opsk_tui.safe_text import safe
 from opsk_tui.state import Known
 from opsk_tui.view import Source, SourceState
@@ -203,7 +203,7 @@ class ViewScreen(Screen[None]):
     def _trouble(self, state: SourceState) -> str:
         """Return what is wrong with a source."""
         hint = f" ({safe(state.hint)})" if state.hint else ""
-        since = "" if state.taken_at_s is None else f", last {age(self.top.clock() - state.taken_at_s)} ago"
+        since = "" if state.taken_at_s is None else f", last {ago(self.top.clock() - state.taken_at_s)}"
         return f"{state.source.value} {self.top.glyphs.sick} {safe(state.problem)}{hint}{since}"
 
     def _age_of(self, state: SourceState) -> str:
