@@ -221,7 +221,7 @@ class BigCluster:
                   jobs=(second.record.id, first.record.id), text="port is down; ranks fall back to mlx5_3",
                   action="Check the cable."),
             Event(key="leaf", failed="leaf:leaf-r1-u00", part=Part.LEAF, severity=Severity.WATCH,
-                  first_seen_s=NOW_S - 7200, last_seen_s=NOW_S - 60, count=7, nodes=self.names[:32],
+                  first_seen_s=NOW_S - 7200, last_seen_s=NOW_S - 60, count=7, was_there=True, nodes=self.names[:32],
                   jobs=tuple(job.record.id for job in running[:3]), text="2 of 16 uplinks run at HDR"),
             Event(key="over", failed=f"node:{self.names[-1]}", part=Part.NODE, severity=Severity.FATAL, is_over=True,
                   first_seen_s=NOW_S - 90_000, last_seen_s=NOW_S - 80_000, nodes=self.names[-1:],

@@ -132,7 +132,7 @@ class ClusterFeed:
         }
         self._looked_at: tuple[str, ...] = ()
         self._view = ClusterView(taken_at_s=clock())
-        self._events_due_s, self._tasks = -math.inf, list[asyncio.Task[None]]()
+        self._events_due_s, self._looking_s, self._tasks = -math.inf, 0.0, list[asyncio.Task[None]]()
 
     async def views(self) -> AsyncIterator[ClusterView]:
         """Yield a view as soon as there is any, then one whenever something has changed; never ends by itself."""
@@ -279,7 +279,8 @@ class ClusterFeed:
             if self._past is not None and self._past.is_due(now_s):
                 self._past.turn(now_s)  # instead of a refresh: both in one would show in how long one takes
             else:
-                self._prometheus.refresh()
+                self._prometheus.refresh(spent_s=self._looking_s)
+                self._looking_s = 0.0
                 if self._past is not None:
                     self._past.look_closer(now_s)
             self._derived.turn(self._told.slurm.jobs, self._clock())
@@ -362,7 +363,8 @@ class ClusterFeed:
         with self._readings.lock:
             seen = self._failures.observe(self._readings, told.slurm.nodes, told.slurm.jobs, now_s, domains=domains)
         told.events = self._failures.look(seen)
-        self._events_due_s = began_s + (time.thread_time() - cpu_s) / EVENTS_SHARE
+        self._looking_s = time.thread_time() - cpu_s
+        self._events_due_s = began_s + self._looking_s / EVENTS_SHARE
 
     def _has_looked(self) -> bool:
         """Tell whether those who know GPUs have been asked: a node that nobody has asked yet has lost nothing."""
