@@ -77,7 +77,7 @@ BREAK = (("gpu", "n5", "2"), ("nic", "n8", "1"), ("gpu", "n12", "0", "--xid", "9
 @contextmanager
 def lab_at_work() -> Iterator[Path]:
     """Bring the lab up and to work; yields its site configuration, with the environment set for opsk in it."""
-    top = Path(tempfile.mkdtemp(prefix="opsk-pictures-"))
+    top = folder_of_jobs()
     top.chmod(0o755)
     (top / "bin").mkdir()
     (top / "bin" / "torchrun").write_text(PROGRAM, encoding="utf-8")
@@ -112,6 +112,16 @@ def lab_at_work() -> Iterator[Path]:
         os.environ.update(before)
         take_down(top / "lab", record)
         shutil.rmtree(top, ignore_errors=True)
+
+
+def folder_of_jobs() -> Path:
+    """Make the folder that jobs run in: pictures show it, and are to be the same each time where that can be."""
+    folder = Path(tempfile.gettempdir()) / "training"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return Path(tempfile.mkdtemp(prefix="training-"))
+    return folder
 
 
 def submit(top: Path, job: Mapping[str, object], *words: str, dies_at: int = 0) -> str:
