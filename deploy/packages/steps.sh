@@ -34,6 +34,12 @@ retire() {
                 "Take lua out of JobSubmitPlugins and CliFilterPlugins before you remove it" >&2
         fi
     done
+    for script in /etc/slurm/opsk-prolog /etc/slurm/opsk-epilog /etc/slurm/opsk-task-prolog; do
+        if [ -e "$root$script" ]; then
+            echo "opsk: $script stays, for slurm.conf may name it: a prolog or epilog that is missing drains nodes, a" \
+                "TaskProlog ends tasks; without opsk it does nothing. Take its line out before you remove it" >&2
+        fi
+    done
 }
 
 # After the files are gone: what lived in memory only.

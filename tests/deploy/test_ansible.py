@@ -89,7 +89,7 @@ def test_ansible_lint_finds_no_fault(here: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_all_files_come_into_place_and_a_second_run_changes_nothing(root: Path, here: Path, command: Path) -> None:
+def test_all_files_come_into_place_once_and_go_as_the_page_says(root: Path, here: Path, command: Path) -> None:
     top = here / "root"
     settings = {**EVERYTHING, "opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
     assert changed(play(here, **settings)) > 10
@@ -107,6 +107,13 @@ def test_all_files_come_into_place_and_a_second_run_changes_nothing(root: Path, 
     for path in (root / "deploy" / "grafana").glob("opsk-*.json"):
         assert json.loads((dashboards / path.name).read_text())
     assert changed(play(here, **settings)) == 0
+    page = (root / "docs" / "howto" / "install.md").read_text()
+    for line in re.findall(r"^rm -r?f +(.*?)(?: +#.*)?$", page, re.MULTILINE):
+        for pattern in line.split():
+            for path in top.glob(pattern.lstrip("/")):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    left = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+    assert not left, "what is put in place is told of where it is taken away"
 
 
 def test_one_host_without_jobs_reports_on_those_that_ended_with_their_nodes(

@@ -114,6 +114,15 @@ def test_hooks_that_slurmctld_may_need_are_named_and_stay(release: Release, syst
     assert (system / "etc" / "slurm" / "job_submit.lua").exists()
 
 
+def test_a_prolog_that_slurmd_may_call_is_named_and_stays(release: Release, system: Path) -> None:
+    dpkg(system, "--install", release.file("opsk_*.deb"))
+    (system / "etc" / "slurm" / "opsk-epilog").touch()
+    said = dpkg(system, "--purge", "opsk")
+    assert "/etc/slurm/opsk-epilog stays" in said
+    assert "opsk-prolog" not in said
+    assert (system / "etc" / "slurm" / "opsk-epilog").exists()
+
+
 def test_an_account_that_the_site_made_is_not_removed(release: Release, system: Path) -> None:
     own = "opsk:x:1234:0:Olga Pskow:/home/opsk:/bin/bash\n"
     with (system / "etc" / "passwd").open("a", encoding="ascii") as file:
