@@ -230,10 +230,13 @@ def left_over(soaked: Soaked) -> Check:
 
 
 def daemons(soaked: Soaked) -> Check:
-    """No daemon ended but by what was done to it, and none told of an error that nobody foresaw."""
-    found = Check(name="no daemon ended by itself", looked_at=f"{len(soaked.site.daemons.names)} daemons")
+    """No daemon ended but by what was done to it, each did when told, and none tells of an error nobody foresaw."""
+    found = Check(
+        name="daemons end when told and not by themselves", looked_at=f"{len(soaked.site.daemons.names)} daemons"
+    )
     ended = soaked.site.daemons.ended_by_themselves
     found.wrong += [each for each in ended if each.startswith(OPSK_DAEMONS)]
+    found.wrong += [each for each in soaked.site.daemons.deaf if each.startswith(OPSK_DAEMONS)]
     found.wrong += [f"{name}: {said}" for name, text in soaked.truth.logs.items() for said in _tracebacks(text)]
     return found
 

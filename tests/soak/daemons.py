@@ -15,6 +15,8 @@ from opsk.lab.launcher import Launcher
 from opsk.lab.processes import MARKER, Process, command_line, find_all, identify, is_running, send, wait_gone
 
 LOOK_EVERY_S = 0.3
+TELLS = "PYTHONFAULTHANDLER"
+"""With it a daemon says on SIGABRT in which lines its threads are."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Daemons:
 
     launcher: Launcher
     ended_by_themselves: list[str] = field(default_factory=list)
+    deaf: list[str] = field(default_factory=list)
     _all: dict[str, Daemon] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -89,6 +92,10 @@ class Daemons:
         if daemon.process is not None:
             send(daemon.process, number)
             for left in wait_gone((daemon.process,), timeout_s=within_s):
+                self.deaf.append(f"{name} had not ended {within_s:.0f} s after {number.name}")
+                if TELLS in daemon.environment:
+                    send(left, signal.SIGABRT)
+                    wait_gone((left,), timeout_s=5.0)
                 send(left, signal.SIGKILL)
                 wait_gone((left,), timeout_s=5.0)
 

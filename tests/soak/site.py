@@ -24,7 +24,7 @@ from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
 from opsk_jobcheck.hooks import install_hooks
-from tests.soak.daemons import Daemons
+from tests.soak.daemons import TELLS, Daemons
 from tests.soak.kinds import TORCHRUN
 
 SECOND = "opsk-second"
@@ -217,7 +217,7 @@ def _configure(site: Site) -> None:
 def _start(site: Site) -> None:
     """Start what the lab does not have, and start anew what must know of the configuration."""
     daemons, folder = site.daemons, site.record.folder
-    own = {"TMPDIR": str(site.top / "tmp")}
+    own = {"TMPDIR": str(site.top / "tmp"), TELLS: "1"}
     site_conf = {**own, "OPSK_CONFIG": str(folder.site), "XDG_STATE_HOME": str(site.top / "state")}
     for name in HELPERS:
         daemons.adopt(name, extra={**own, **_clock(site, name)} if name == "advisor" else None)

@@ -53,7 +53,7 @@ def soaked() -> Soaked:
         store={"job": [row()], "report": [report], "failure": [{"source": "postmortem", "job": "2"}]}, store_said="",
         audit=[{"script_sha256": HASH + "0" * 52}], audit_broken=0, logs={"advisor.out": "opsk advisor: INFO answers"},
     )  # fmt: skip
-    daemons = SimpleNamespace(names=("advisor",), ended_by_themselves=["mariadbd at 12:00:00"])
+    daemons = SimpleNamespace(names=("advisor",), ended_by_themselves=["mariadbd at 12:00:00"], deaf=[])
     submissions = SimpleNamespace(ids={0: "0", 1: "1", 2: "2"}, refused={}, again=1, problems=[])
     jobs = tuple(planned(number, kind) for number, kind in enumerate(KINDS))
     return Soaked(
@@ -138,6 +138,10 @@ def ended_by_itself(soak: Soaked) -> None:
     soak.site.daemons.ended_by_themselves.append("exporter-n3 at 12:00:01")
 
 
+def deaf(soak: Soaked) -> None:
+    soak.site.daemons.deaf.append("recorder had not ended 120 s after SIGTERM")
+
+
 def traceback(soak: Soaked) -> None:
     soak.truth.logs["exporter-n0.out"] = "Traceback (most recent call last):\nKeyError: 1\n"
 
@@ -159,7 +163,8 @@ def grown(soak: Soaked) -> None:
         (stored(job="77"), checks.store_jobs), (not_stored, checks.store_jobs),
         (report_not_stored, checks.store_reports), (failure_not_stored, checks.store_reports),
         (no_line, checks.audit), (broken_line, checks.audit), (without_advice, checks.advice),
-        (ended_by_itself, checks.daemons), (traceback, checks.daemons), (grown, checks.leaks),
+        (ended_by_itself, checks.daemons), (deaf, checks.daemons),
+        (traceback, checks.daemons), (grown, checks.leaks),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )  # fmt: skip
