@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from opsk.hostlist import expand
 from tests.soak.faults import FaultDone
@@ -126,7 +127,9 @@ def reports(soaked: Soaked) -> Check:
         wanted = soaked.kind_of(job).causes | ({"node"} if soaked.node_was_hurt(job) else set())
         right[told] += told in wanted
         if told not in wanted:
-            found.wrong.append(f"{job.label} {job.name} on {job.nodes}: {told}, not {'/'.join(sorted(wanted))}")
+            found.wrong.append(
+                f"{job.label} {job.name} on {job.nodes}: {told}, not {'/'.join(sorted(wanted))}{_rests_on(report)}"
+            )
     well = {job.number for job in truth.jobs if job.state == "COMPLETED"}
     found.wrong += [f"{number} did well and has a report" for number in sorted(well & truth.reports.keys())]
     found.looked_at = f"{len(failed)} jobs that failed; right: {_shown(right)}"
@@ -270,6 +273,15 @@ def _differences(row: dict[str, object], job: Accounted) -> list[str]:
 
 def _advisor_died(soaked: Soaked, at_s: float) -> bool:
     return any("advisor" in fault.killed and fault.overlaps(at_s, at_s, slack_s=AROUND_S) for fault in soaked.faults)
+
+
+def _rests_on(report: Mapping[str, Any]) -> str:
+    """Return on what a report rests that names a wrong cause: what was gathered, not readable, and the first signs."""
+    cause = report.get("root_cause") or {}
+    rows = [*(cause.get("evidence") or ()), *(report.get("evidence") or ())]
+    signs = dict.fromkeys(f"{row.get('source', '')}: {row.get('text', '')}"[:200] for row in rows[:6])
+    parts = {"gathered": report.get("gathered"), "unreadable": report.get("unreadable"), "signs": list(signs)}
+    return "".join(f"; {name}: {said}" for name, said in parts.items() if said)
 
 
 def _tracebacks(text: str) -> list[str]:

@@ -187,6 +187,17 @@ def test_of_a_traceback_the_lines_are_shown_that_say_what_it_was() -> None:
     ]
 
 
+def test_of_a_report_that_names_a_wrong_cause_it_is_shown_on_what_it_rests() -> None:
+    soak = soaked()
+    wrong_class(soak)
+    sign = {"source": "n0: kmsg", "text": "mlx5_1: link down"}
+    soak.truth.reports["2"] |= {"gathered": {"logs": "1"}, "evidence": [sign], "unreadable": ["out-2: not there"]}
+    assert checks.reports(soak).wrong == [
+        "2 soak-0002-nan on n0: fabric, not numeric; gathered: {'logs': '1'}; unreadable: ['out-2: not there'];"
+        " signs: ['n0: kmsg: mlx5_1: link down']"
+    ]
+
+
 def test_what_is_left_is_told() -> None:
     assert checks.left_over(replace(soaked(), left=["socket advisor.sock"])).wrong == ["socket advisor.sock"]
 
