@@ -13,6 +13,7 @@ from typing import cast
 import click
 
 from opsk.cli.doctor.configuration import configuration_checks, read_configuration
+from opsk.cli.doctor.evidence import evidence_checks
 from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear, job_checks, jobs_folder_checks
 from opsk.cli.doctor.finding import CHECKS_GROUP, Check, Finding, Level, Site, unknown
 from opsk.cli.doctor.picture import show
@@ -69,6 +70,7 @@ def diagnose(config: Path | None, exporters: Iterable[str] = ()) -> list[Finding
         ("prolog", lambda: jobs_folder_checks(site)),
         ("prometheus", lambda: prometheus_checks(site, heard)),
         ("store", lambda: store_checks(site)),
+        ("evidence", lambda: evidence_checks(site)),
     ]
     for name, look in checks:
         found += _looked(name, look)

@@ -30,8 +30,8 @@ class SiteFacts:
 
 def site_text(facts: SiteFacts) -> str:
     """Return the text of the site configuration."""
-    parts = (_head(facts), _fabric(facts), _advisor(facts), _policy(facts), _exporter(), _top(facts), _store())
-    return "\n".join(parts)
+    begin = (_head(facts), _fabric(facts), _advisor(facts), _policy(facts))
+    return "\n".join((*begin, _exporter(), _top(facts), _store(), _postmortem()))
 
 
 def _said(name: str, value: object, comment: str = "", *, known: bool = True) -> str:
@@ -101,6 +101,14 @@ def _store() -> str:
         "# Where predictions, measurements, failures and reports are kept: docs/howto/choose-a-database.md.\n"
         "# No password here: every user can read this file.\n"
         + _said("url", "sqlite:////var/lib/opsk/opsk.db", known=False)
+    )
+
+
+def _postmortem() -> str:
+    return (
+        "[postmortem]\n"
+        "# Evidence and reports on jobs that die, on storage that all nodes have: docs/howto/keep-evidence.md.\n"
+        + _said("folder", "/shared/opsk/postmortem", known=False)
     )
 
 
