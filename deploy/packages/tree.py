@@ -63,6 +63,8 @@ def plant(tree: Path, wheels: Iterable[Wheel], documents: Iterable[Path], epoch:
     folder.mkdir(parents=True)
     for document in documents:
         shutil.copy(document, folder)
+    # Where an administrator looks first, and where the README's links lead.
+    (folder / "docs").symlink_to("../../opsk/docs")
     same_everywhere(tree, epoch)
 
 

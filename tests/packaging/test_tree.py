@@ -58,6 +58,19 @@ def test_it_brings_what_all_commands_need(tree: Path, command: list[str]) -> Non
     assert done.stdout.startswith(f"Usage: opsk {command[0]} ")
 
 
+def test_every_page_that_it_names_is_there(tree: Path) -> None:
+    share = tree / "share" / "opsk"
+    ours = (tree / "lib").glob("python*/site-packages/opsk*/**/*.py")
+    texts = [*ours, *(path for path in (share / "deploy").rglob("*") if path.suffix in {".conf", ".service", ".yml"})]
+    named = {page for path in texts for page in re.findall(r"\bdocs/[a-z]+/[a-z-]+\.md", path.read_text("utf-8"))}
+    assert len(named) > 10
+    assert sorted(page for page in named if not (share / page).is_file()) == []
+    linked = re.findall(r"\]\((\.\./[^)#]+)", (share / "deploy" / "README.md").read_text(encoding="utf-8"))
+    assert sorted(link for link in linked if not (share / "deploy" / link).exists()) == []
+    assert (tree / "share" / "doc" / "opsk" / "docs" / "howto" / "install.md").is_file()
+    assert [path for path in (share / "docs").rglob("*.py")] == []
+
+
 def test_every_library_that_it_brings_can_be_imported(tree: Path) -> None:
     names = "hyperscan, jinja2, psycopg, pymysql, textual, sqlmodel, alembic, scipy.optimize, rustworkx, bcrypt, pynvml"
     done = run(tree / "bin" / "python3", "-I", "-c", f"import {names}")
