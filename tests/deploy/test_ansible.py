@@ -99,6 +99,7 @@ def test_all_files_come_into_place_once_and_go_as_the_page_says(root: Path, here
     units = {f"opsk-{what}.service" for what in ("advisor", "watcher", "recorder", "exporter", "collector")}
     assert {f"etc/systemd/system/{name}" for name in units} <= made
     load_site(top / "etc" / "opsk" / "opsk.toml")
+    assert (top / "usr" / "bin" / "opsk").readlink() == command, "units start /usr/bin/opsk"
     addresses = (top / "etc/systemd/system/opsk-exporter.service.d/addresses.conf").read_text()
     assert "IPAddressAllow=localhost 10.1.0.0/16 10.2.0.0/16\n" in addresses
     targets = yaml.safe_load((top / "etc/prometheus/opsk/titan.yml").read_text())
@@ -111,7 +112,7 @@ def test_all_files_come_into_place_once_and_go_as_the_page_says(root: Path, here
     for line in re.findall(r"^rm -r?f +(.*?)(?: +#.*)?$", page, re.MULTILINE):
         for pattern in line.split():
             for path in top.glob(pattern.lstrip("/")):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     left = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
     assert not left, "what is put in place is told of where it is taken away"
 
