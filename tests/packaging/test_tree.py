@@ -68,7 +68,7 @@ def test_every_page_that_it_names_is_there(tree: Path) -> None:
     linked = re.findall(r"\]\((\.\./[^)#]+)", (share / "deploy" / "README.md").read_text(encoding="utf-8"))
     assert sorted(link for link in linked if not (share / "deploy" / link).exists()) == []
     assert (tree / "share" / "doc" / "opsk" / "docs" / "howto" / "install.md").is_file()
-    assert [path for path in (share / "docs").rglob("*.py")] == []
+    assert list((share / "docs").rglob("*.py")) == []
 
 
 def test_every_library_that_it_brings_can_be_imported(tree: Path) -> None:
