@@ -227,6 +227,19 @@ def test_a_silent_node_costs_itself_alone_and_is_left_alone_for_a_while(pages: t
     source.close()
 
 
+def test_an_exporter_that_has_moved_is_asked_where_it_is_now(pages: tuple[Pages, dict[str, str]]) -> None:
+    """A file of targets is read again and again: a node in it may have another address or port."""
+    readings, clock = laid_out(), Clock()
+    source = ExportersSource(readings, dict.fromkeys(NODES, "http://127.0.0.1:1"), clock=clock)
+    with pytest.raises(UnavailableError):
+        source.refresh()
+    source.aim(pages[1])
+    clock.now_s += 1
+    assert source.refresh().silent == 0
+    assert metric_array(readings, Metric.POWER) is not None
+    source.close()
+
+
 def test_many_nodes_are_asked_in_turn_and_those_that_are_looked_at_first(pages: tuple[Pages, dict[str, str]]) -> None:
     server, targets = pages
     names = [f"x{at}" for at in range(60)]

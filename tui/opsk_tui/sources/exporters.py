@@ -36,6 +36,7 @@ SILENT_PAUSE_S = 60.0
 class _Node:
     """One node: where it is asked, when, and what earlier pages said."""
 
+    url: str
     server: Server
     due_at_s: float = 0.0
     problem: str = ""
@@ -84,7 +85,7 @@ class ExportersSource:
 
     def aim(self, targets: Mapping[str, str]) -> None:
         """Ask these nodes from now on."""
-        self._nodes = {node: self._nodes.get(node) or self._new(url) for node, url in targets.items()}
+        self._nodes = {node: self._same(node, url) or self._new(url) for node, url in targets.items()}
 
     def forget(self) -> None:
         """Read everything anew: the nodes are others."""
@@ -161,7 +162,13 @@ class ExportersSource:
         return answered, problem
 
     def _new(self, url: str) -> _Node:
-        return _Node(Server(url, self._access, deadline_s=DEADLINE_S, largest_bytes=LARGEST_PAGE_BYTES))
+        server = Server(url, self._access, deadline_s=DEADLINE_S, largest_bytes=LARGEST_PAGE_BYTES)
+        return _Node(url=url, server=server)
+
+    def _same(self, node: str, url: str) -> _Node | None:
+        """Return a node that is asked there already."""
+        known = self._nodes.get(node)
+        return known if known is not None and known.url == url else None
 
     def _page(self, node: str) -> bytes | OpskError:
         try:
