@@ -5,9 +5,10 @@ for 1 and 8 clients; and, whatever befalls the advisor, how many jobs are accept
 slurmctld, before and after the circuit breaker is open.
 
 Blocks with empty hooks and with opsk's alternate, so that what else the machine does meets both: only the ratios of
-neighbouring blocks count. Clients, slurmctld and advisor share this machine, as they need not elsewhere. Every script
-is new, most of recipes that were submitted before, as on a cluster; ``--recipes`` says of how many. Blocks are long: in
-a short one clients start together and wait for the last of them, which is no throughput.
+neighbouring blocks count. Clients, slurmctld and advisor share this machine, as they need not elsewhere. Of the
+mixes with training jobs one submits scripts again, as people and chains of jobs do; in the other every script is new,
+of recipes that were submitted before, as in a sweep; ``--recipes`` says of how many. Blocks are long: in a short one
+clients start together and wait for the last of them, which is no throughput.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from opsk.config import load_site
 from opsk.lab.programs import missing
 from tests.fakes.storms import CASES, HEALTHY, RECIPES, StormLab, restarted, storm_lab
 
-MIXES = {"other": 0.0, "mix": 0.2}
+MIXES = {"other": 0.0, "again": 0.2, "mix": 0.2}
 """Shares of training jobs."""
-TITLES = {"other": "train nothing", "mix": "20 % train"}
+TITLES = {"other": "train nothing", "again": "20 % again", "mix": "20 % new"}
 CLIENTS = (1, 8)
 IN_STORM = 0.5
 """Share of training jobs in a storm: the others ask nothing."""
@@ -67,7 +68,9 @@ def throughput(lab: StormLab, block: int, pairs: int, recipes: int) -> dict[str,
     """Print the ratios of throughput, by clients and mix; return their medians."""
     lab.start_advisor()
     # one after the other: in a crowd the advice on a new recipe is short, and it would not be known afterwards
-    lab.submit(lab.scripts(2 * min(recipes, block), training=1, recipes=recipes), 1)
+    known = lab.scripts(min(recipes, block), training=1, recipes=recipes)
+    for scripts in (known, known):
+        lab.submit(scripts, 1)
     rates: dict[tuple[str, int, bool], list[float]] = defaultdict(list)
     spent: dict[tuple[str, bool], list[float]] = defaultdict(list)
     print(f"{pairs} pairs of blocks of {block} submissions, {recipes} recipes, {os.cpu_count()} processors", flush=True)
@@ -76,7 +79,11 @@ def throughput(lab: StormLab, block: int, pairs: int, recipes: int) -> dict[str,
             lab.install(empty=is_empty)
             for mix, share in MIXES.items():
                 for clients in CLIENTS:
-                    scripts = lab.scripts(block, training=share, recipes=recipes)
+                    scripts = (
+                        lab.again(block, training=share, known=known)
+                        if mix == "again"
+                        else lab.scripts(block, training=share, recipes=recipes)
+                    )
                     before = children_cpu_s()
                     storm = lab.submit(scripts, clients)
                     spent[mix, is_empty].append((children_cpu_s() - before) / block)

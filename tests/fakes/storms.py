@@ -91,6 +91,15 @@ class StormLab(LabWithOwnAdvisor):
         random.Random(number).shuffle(rows)
         return rows
 
+    def again(self, number: int, *, training: float, known: Sequence[Path]) -> list[Path]:
+        """Return so many scripts, a share of which are known ones in turn: a job submitted again is the same file."""
+        rows = self.scripts(number, training=0)
+        trains = [index for index in range(number) if int((index + 1) * training) > int(index * training)]
+        for turn, index in enumerate(trains):
+            rows[index] = known[turn % len(known)]
+        random.Random(number).shuffle(rows)
+        return rows
+
     def clients(self, scripts: Sequence[Path], clients: int) -> list[subprocess.Popen[str]]:
         """Start clients that submit the scripts, one after the other each."""
         loop = 'for script; do sbatch --hold "$script" 2>&1 || echo "REFUSED $script"; done'
