@@ -12,6 +12,7 @@ from statistics import median
 from opsk.planner.losses.observation import HostActivity
 from opsk.planner.losses.robust import outliers
 from opsk.planner.losses.situation import Situation, Suspicion, by_node
+from opsk.planner.losses.step_times import StepTimes
 from opsk.planner.losses.values import Cause
 
 _USUAL_IDLE = 0.03
@@ -39,13 +40,13 @@ def data_loading(situation: Situation) -> Suspicion | None:
     seconds = max(idle - _USUAL_IDLE, 0.0) * mean_s + stalled_s
     if idle < _USUAL_IDLE + _NOTICED and stalled_s < _NOTICED * mean_s:
         return None
-    why = f" while on their hosts {_NAMES[what]} for {share:.0%} of the time" if what else "; nobody watches the hosts"
+    why = f"while on their hosts {_NAMES[what]} for {share:.0%} of the time" if what else "nobody watches the hosts"
     return Suspicion(
         cause=Cause.DATA_LOADING,
         seconds=seconds,
         confidence=0.9 if what else 0.5,
         where="",
-        text=f"GPUs stand without work for {idle:.0%} of the time{why}",
+        text=_seen_by(situation.steps, idle, stalled_s) + (" " if what else "; ") + why,
         numbers={
             "idle_ratio": idle,
             "stalled_s": stalled_s,
@@ -53,6 +54,17 @@ def data_loading(situation: Situation) -> Suspicion | None:
             **({f"{what}_ratio": share} if what else {}),
         },
     )
+
+
+def _seen_by(steps: StepTimes, idle: float, stalled_s: float) -> str:
+    """Say what it is seen by: time without work, steps that are long now and then, or both."""
+    signs = []
+    if idle >= _USUAL_IDLE + _NOTICED:
+        signs.append(f"GPUs stand without work for {idle:.0%} of the time")
+    if stalled_s >= _NOTICED * steps.mean_s:
+        long = "step is" if steps.stalls == 1 else "steps at no regular distance are"
+        signs.append(f"{steps.stalls} {long} long, which takes {stalled_s / steps.mean_s:.0%} of the time")
+    return ", ".join(signs)
 
 
 def _idle(situation: Situation) -> float:

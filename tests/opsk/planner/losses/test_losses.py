@@ -158,6 +158,23 @@ def test_idle_gpus_are_not_blamed_on_input_where_hosts_are_at_rest() -> None:
     assert (unwatched.cause, unwatched.confidence) == (Cause.DATA_LOADING, 0.5)
 
 
+def test_what_is_told_of_data_loading_is_what_it_was_seen_by() -> None:
+    """GPUs that a sampling monitor never sees idle, and steps that are long now and then, are no idle GPUs."""
+    long = {3, 8, 10, 21, 22, 33}
+    lines = [MeasuredStep(iteration=at, seconds=20.0 if at in long else 10.0) for at in range(40)]
+    busy = tuple(GpuActivity(node="n0", index=gpu, busy=1.0) for gpu in range(8))
+    starved = (HostActivity(node="n0", cpu_stalled=0.5),)
+    seen = Observation(prediction=TEN_PERCENT, steps=tuple(lines), gpus=busy, hosts=starved)
+    (found,) = (each for each in losses_of(seen).findings if each.cause is Cause.DATA_LOADING)
+    assert found.text == (
+        "6 steps at no regular distance are long, which takes 13% of the time while on their hosts tasks wait for a "
+        "processor for 50% of the time"
+    )
+    both = replace(seen, gpus=tuple(replace(gpu, busy=0.6) for gpu in busy))
+    (found,) = (each for each in losses_of(both).findings if each.cause is Cause.DATA_LOADING)
+    assert found.text.startswith("GPUs stand without work for 27% of the time, 6 steps at no regular distance are long")
+
+
 def test_checkpoints_between_lines_count_without_moving_the_median() -> None:
     """Forty steps of 10 s and four pauses of 30 s: 13 s a step in the mean, 3 of them checkpoints."""
     lines, now = [], 0.0
