@@ -138,3 +138,30 @@ def test_a_training_job_becomes_a_run_and_a_dead_gpu_a_failure(keeping_lab: Runn
     assert counts["measured"] >= 6
     refused = lab.opsk("calibrate", "--from-store")
     assert "1 with a failure" in refused.stderr
+
+
+def test_a_job_that_came_and_went_while_no_recorder_ran_is_kept_afterwards(keeping_lab: RunningLab) -> None:
+    lab = keeping_lab
+    number = advised(lab)
+    end = time.monotonic() + PATIENCE_S
+    while lab.run("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() != "RUNNING":
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    lab.run("scancel", number)
+    while number in lab.run("squeue", "-h", "-o", "%i").stdout.split():
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    recorder = subprocess.Popen(
+        [sys.executable, "-m", "opsk", "top", "--record", "--every", str(INTERVAL_S)], env=dict(lab.environment)
+    )
+    try:
+        while not (found := [row for row in kept(lab, "job") if row["job"] == number]):
+            assert recorder.poll() is None
+            assert time.monotonic() < end
+            time.sleep(2)
+    finally:
+        recorder.terminate()
+        recorder.wait(60)
+    (seen,) = found
+    assert (seen["state"], seen["verdict"], seen["node_list"], seen["gpus"]) == ("CANCELLED", "fits", "n[0-1]", 4)
+    assert seen["submitted_at"] <= seen["started_at"] <= seen["ended_at"]
