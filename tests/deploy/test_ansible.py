@@ -56,11 +56,11 @@ def here(root: Path, tmp_path: Path) -> Path:
     return tmp_path / "ansible"
 
 
-def play(here: Path, **variables: object) -> subprocess.CompletedProcess[str]:
+def play(here: Path, *options: str, **variables: object) -> subprocess.CompletedProcess[str]:
     """Apply the role to this machine, below a folder."""
     book = [{"hosts": "all", "gather_facts": False, "connection": "local", "roles": ["opsk"], "vars": variables}]
     (here / "play.yml").write_text(yaml.safe_dump(book))
-    words = ("-i", "localhost,", "-e", f"ansible_python_interpreter={sys.executable}", "play.yml")
+    words = ("-i", "localhost,", "-e", f"ansible_python_interpreter={sys.executable}", *options, "play.yml")
     return run("ansible-playbook", *words, cwd=here)
 
 
@@ -115,6 +115,15 @@ def test_all_files_come_into_place_once_and_go_as_the_page_says(root: Path, here
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     left = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
     assert not left, "what is put in place is told of where it is taken away"
+
+
+def test_a_check_of_a_new_host_goes_through_and_changes_nothing(root: Path, here: Path, command: Path) -> None:
+    top = here / "root"
+    settings = {**EVERYTHING, "opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
+    done = play(here, "--check", "--diff", **settings)
+    assert changed(done) > 10
+    assert "Where dashboards are" in done.stdout, "it comes to the last part"
+    assert not top.exists()
 
 
 def test_one_host_without_jobs_reports_on_those_that_ended_with_their_nodes(
