@@ -82,7 +82,7 @@ def look(site: Site) -> Truth:
         store.setdefault(row["kind"], []).append(row)
     checked = site.opsk("store", "check")
     audit, broken = _audit(site.audit)
-    said = exported.stderr + (checked.stdout if checked.returncode else "")
+    said = exported.stderr + (checked.stdout + checked.stderr if checked.returncode else "")
     return Truth(
         jobs=accounted(site), reports=reports, evidence=evidence, store=store, store_said=said.strip(), audit=audit,
         audit_broken=broken, logs=_logs(site.record.folder.path / "log"),
