@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,10 +41,14 @@ class Speaker(BaseHTTPRequestHandler):
                 self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
             self.wfile.write(b"0\r\n\r\n")
             return
-        self.send_header("Content-Length", str(len(said) + (1000 if self.way == "cut" else 0)))
+        if self.way == "hangs":
+            self.send_header("Connection", "close")
+        self.send_header("Content-Length", str(len(said) + (1000 if self.way in {"cut", "hangs"} else 0)))
         self.end_headers()
         self.wfile.write(said)
-        self.close_connection = self.way == "cut"
+        self.close_connection = self.way in {"cut", "hangs"}
+        if self.way == "hangs":
+            self.rfile.read(1)
 
     def log_message(self, format: str, *args: object) -> None:
         return
@@ -102,6 +107,21 @@ def test_an_answer_that_is_cut_off_harms_no_later_one_though_its_error_is_kept(a
         kept.append(caught.value)
         Speaker.says, Speaker.way = b"z" * 20 * size, "whole"
         assert asked.ask("GET", "/") == Speaker.says
+
+
+def test_servers_that_stop_in_the_middle_leave_no_socket_behind_though_their_errors_are_kept() -> None:
+    """They are thousands after an hour with a busy node, and are only closed when somebody looks for lost objects."""
+    Speaker.says, Speaker.way = b"y" * 10, "hangs"
+    kept = []
+    with speaking() as url:
+        server = Server(url, Access(), deadline_s=0.1, largest_bytes=LARGEST_BYTES)
+        for _ in range(5):
+            with pytest.raises(UnavailableError, match="in time") as caught:
+                server.ask("GET", "/")
+            kept.append(caught.value)
+        port = url.rpartition(":")[2]
+        ours = [each for each in psutil.Process().net_connections("tcp") if each.raddr and str(each.raddr.port) == port]
+    assert not [each for each in ours if each.status == psutil.CONN_ESTABLISHED]
 
 
 def test_passwords_do_not_follow_a_redirection(asked: Server) -> None:

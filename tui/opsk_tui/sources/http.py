@@ -140,8 +140,9 @@ class Server:
         if self._access.authorization:
             said["Authorization"] = self._access.authorization
         connection.request(method, self._path + path, body=body, headers=said)
-        answer = connection.getresponse()
-        body = self._body(answer, end)
+        # an answer that was cut off holds on to its socket, as long as anybody keeps the error
+        with connection.getresponse() as answer:
+            body = self._body(answer, end)
         if answer.status != 200:
             self.close()
             reason = "".join(sign for sign in answer.reason[:60] if sign.isprintable())
