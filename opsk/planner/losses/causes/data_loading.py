@@ -18,6 +18,7 @@ from opsk.planner.losses.values import Cause
 _USUAL_IDLE = 0.03
 """Time without a kernel between kernels and steps that sound jobs have [ratio]."""
 _NOTICED = 0.03
+_FEW_STALLS = 3
 _STARVED = {"cpu_busy": 0.92, "iowait": 0.08, "cpu_stalled": 0.25, "io_stalled": 0.1, "memory_stalled": 0.1}
 """From which share of time on a host is short of something."""
 _NAMES = {
@@ -44,7 +45,7 @@ def data_loading(situation: Situation) -> Suspicion | None:
     return Suspicion(
         cause=Cause.DATA_LOADING,
         seconds=seconds,
-        confidence=0.9 if what else 0.5,
+        confidence=_confidence(idle, situation.steps.stalls, is_starved=bool(what)),
         where="",
         text=_seen_by(situation.steps, idle, stalled_s) + (" " if what else "; ") + why,
         numbers={
@@ -54,6 +55,13 @@ def data_loading(situation: Situation) -> Suspicion | None:
             **({f"{what}_ratio": share} if what else {}),
         },
     )
+
+
+def _confidence(idle: float, stalls: int, *, is_starved: bool) -> float:
+    """Return how sure this is [ratio]: a long step or two may have waited for anything."""
+    if not is_starved:
+        return 0.5
+    return 0.9 if idle >= _USUAL_IDLE + _NOTICED or stalls >= _FEW_STALLS else 0.6
 
 
 def _seen_by(steps: StepTimes, idle: float, stalled_s: float) -> str:

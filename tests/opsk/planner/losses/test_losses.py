@@ -175,6 +175,17 @@ def test_what_is_told_of_data_loading_is_what_it_was_seen_by() -> None:
     assert found.text.startswith("GPUs stand without work for 27% of the time, 6 steps at no regular distance are long")
 
 
+def test_one_long_step_on_a_busy_host_is_less_sure_than_many() -> None:
+    busy = tuple(GpuActivity(node="n0", index=gpu, busy=1.0) for gpu in range(8))
+    starved = (HostActivity(node="n0", cpu_stalled=0.5),)
+    sure = []
+    for long in ({21: 40.0}, {3: 20.0, 8: 20.0, 10: 20.0, 21: 20.0, 22: 20.0, 33: 20.0}):
+        lines = tuple(MeasuredStep(iteration=at, seconds=long.get(at, 10.0)) for at in range(40))
+        seen = Observation(prediction=TEN_PERCENT, steps=lines, gpus=busy, hosts=starved)
+        sure += [each.confidence for each in losses_of(seen).findings if each.cause is Cause.DATA_LOADING]
+    assert sure == [0.6, 0.9]
+
+
 def test_checkpoints_between_lines_count_without_moving_the_median() -> None:
     """Forty steps of 10 s and four pauses of 30 s: 13 s a step in the mean, 3 of them checkpoints."""
     lines, now = [], 0.0
