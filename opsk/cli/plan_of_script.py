@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from opsk.errors import InputError, OpskError
+from opsk.own_folder import OwnFolder
 from opsk.slurm.own_job import batch_script, own_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
@@ -73,8 +73,8 @@ def checked_script(
         groups = os.getgrouplist(owner.pw_name, owner.pw_gid)
         kept = {name: os.environ[name] for name in _FOR_OTHERS if name in os.environ}
         person = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": groups, "env": kept}
-    with tempfile.TemporaryDirectory(prefix="opsk-") as temporary, tempfile.TemporaryFile() as answer:
-        path = Path(temporary) / "script"
+    with OwnFolder("opsk-script") as temporary, tempfile.TemporaryFile() as answer:
+        path = temporary / "script"
         path.write_bytes(script)
         if owner is not None:
             # The folder stays ours, or its new owner could put a link in the script's place before that is his.
