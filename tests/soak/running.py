@@ -14,7 +14,7 @@ from tests.soak.checks import Check, Soaked, check
 from tests.soak.faults import FAULTS, FaultDone, do
 from tests.soak.gauges import Gauges
 from tests.soak.planned import Plan, planned
-from tests.soak.site import OPSK, Site, left_processes, site_up
+from tests.soak.site import OPSK, SLOWEST_S, Site, left_processes, site_up
 from tests.soak.submitting import Submissions
 from tests.soak.truth import caught_up, look, settled, spooled
 
@@ -148,7 +148,7 @@ def _collect(site: Site, stopped: threading.Event, every_s: float) -> None:
                     "TMPDIR": str(site.top / "tmp"), "SLURMD_NODENAME": node,
                 }  # fmt: skip
                 with suppress(Exception):
-                    site.run(*OPSK, "collect", "--ended", more=more, within_s=120.0)
+                    site.run(*OPSK, "collect", "--ended", more=more, within_s=SLOWEST_S)
 
 
 def _end(site: Site) -> list[str]:

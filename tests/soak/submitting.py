@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.soak.planned import PlannedJob
-from tests.soak.site import TIMED_OUT, Site
+from tests.soak.site import SLOWEST_S, TIMED_OUT, Site
 
 CLIENTS = 3
 PATIENCE_S = 600.0
@@ -54,7 +54,7 @@ class Submissions:
         go = {"SOAK_GO": str(work / "go" / job.name)}
         end = time.monotonic() + PATIENCE_S
         while True:
-            done = self.site.run(*words, user=user, more=go, within_s=120.0)
+            done = self.site.run(*words, user=user, more=go, within_s=SLOWEST_S)
             number = done.stdout.strip().partition(";")[0] if done.returncode == 0 else self._heard(job, done.stderr)
             if number:
                 with self._lock:
