@@ -113,6 +113,8 @@ def write_site_files(record: LabRecord) -> None:
         "user": record.user,
         "audit_log": folder.log / "advisor-audit.jsonl",
         "postmortem": postmortem_folder(folder.log),
+        # The lab's own, of the node that this host counts as: that of the host itself is none of the lab's business.
+        "evidence_spool": folder.nodes / shape.names[0] / "spool",
     }
     told = {name: json.dumps(str(value)) for name, value in places.items()}
     _write(folder.site, "opsk.toml", told | {"top": _top(record)})

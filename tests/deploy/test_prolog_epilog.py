@@ -23,9 +23,10 @@ JOB = {
 
 
 def call(root: Path, which: str, folder: Path, environ: dict[str, str]) -> None:
-    """Run it as slurmd does, without a PATH; it must be silent and end with 0."""
+    """Run it as slurmd does, without a PATH; it must be silent and end with 0. This machine's spool is left alone."""
+    own = {"OPSK_JOBS_FOLDER": str(folder), "OPSK_SPOOL_FOLDER": str(folder / "no-spool")}
     done = subprocess.run(
-        [str(root / "deploy" / "slurm" / f"opsk-{which}")], env={**environ, "OPSK_JOBS_FOLDER": str(folder)},
+        [str(root / "deploy" / "slurm" / f"opsk-{which}")], env={**environ, **own},
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

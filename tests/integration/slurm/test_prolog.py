@@ -34,8 +34,8 @@ from tests.integration.conftest import ROOT, RunningLab, Slurm, path_is
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
 
 WRAPPER = """#!/bin/sh
-# Stands for a node with a /run of its own.
-export OPSK_JOBS_FOLDER={folder}/$SLURMD_NODENAME
+# Stands for a node with a /run of its own, and no spool for evidence.
+export OPSK_JOBS_FOLDER={folder}/$SLURMD_NODENAME OPSK_SPOOL_FOLDER={folder}/no-spool
 /usr/bin/env >>"{folder}/{which}.$SLURMD_NODENAME.$SLURM_JOB_ID"
 exec {root}/deploy/slurm/opsk-{which}
 """

@@ -28,7 +28,8 @@ def snippet(slurm: Slurm, root: Path, tmp_path: Path) -> list[str]:
     """The lines for this release, with prolog and epilog of the checkout, whose notes go nowhere."""
     for name in ("opsk-prolog", "opsk-epilog"):
         text = (root / "deploy" / "slurm" / name).read_text()
-        (tmp_path / name).write_text(text.replace("/run/opsk-jobs", str(tmp_path / "jobs")))
+        text = text.replace("/run/opsk-jobs", str(tmp_path / "jobs")).replace("/var/spool/opsk", str(tmp_path / "none"))
+        (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     tmp_path.chmod(0o755)
     return [line.replace("/etc/slurm", str(tmp_path)) for line in slurm_lines(slurm.release)]

@@ -71,3 +71,11 @@ def test_a_folder_name_with_quotes_does_not_break_the_site_file(record: LabRecor
     (odd / "etc").mkdir()
     write_site_files(moved)
     assert load_site(moved.folder.site).advisor.socket == odd / "run" / "advisor.sock"
+
+
+def test_evidence_of_the_host_itself_is_none_of_the_labs(record: LabRecord):
+    """A host may be a node of a real cluster as well: its spool is not looked at, let alone written to."""
+    write_site_files(record)
+    kept = load_site(record.folder.site).postmortem
+    assert kept.folder is not None
+    assert all(path.is_relative_to(record.folder.path) for path in (kept.folder, kept.spool))
