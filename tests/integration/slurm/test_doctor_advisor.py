@@ -57,8 +57,10 @@ def test_a_configuration_that_cannot_be_used(site: AdvisedLab) -> None:
 def test_an_advisor_that_does_not_run_or_answer(site: AdvisedLab) -> None:
     (pid,) = site.advisor_pids()
     os.kill(pid, signal.SIGSTOP)
-    assert looked(site)[1] == {"advisor": "takes connections and gives no answer within 1 s"}
-    os.kill(pid, signal.SIGCONT)
+    try:
+        assert looked(site)[1] == {"advisor": "takes connections and gives no answer within 1 s"}
+    finally:
+        os.kill(pid, signal.SIGCONT)
     site.stop_advisor()
     try:
         assert looked(site)[1] == {"advisor": "does not run: its socket is not there"}
