@@ -135,17 +135,26 @@ def _revision(connection: Connection) -> str | None:
 
 @contextmanager
 def _alone(engine: Engine) -> Iterator[Connection]:
-    """Give the one connection that changes tables."""
-    with engine.execution_options(**{WRITING: True}).begin() as connection:
-        kind = connection.dialect.name
-        if kind == "postgresql":
+    """Give the one connection that changes tables; what it changed is kept before the next one gets in."""
+    writing = engine.execution_options(**{WRITING: True})
+    with writing.connect() as connection, _lock_of_a_session(connection), connection.begin():
+        if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        elif kind != "sqlite":
-            got = connection.execute(text("SELECT GET_LOCK('opsk store', :wait)"), {"wait": _LOCK_WAIT_S}).scalar()
-            if got != 1:
-                raise StoreError("the store is being changed by another program", hint="try again when it is done")
-        try:
-            yield connection
-        finally:
-            if kind not in ("postgresql", "sqlite"):
-                connection.execute(text("SELECT RELEASE_LOCK('opsk store')"))
+        yield connection
+
+
+@contextmanager
+def _lock_of_a_session(connection: Connection) -> Iterator[None]:
+    """Hold MariaDB's lock around the whole transaction, of which it is no part; the others have one within it."""
+    if connection.dialect.name in ("postgresql", "sqlite"):
+        yield
+        return
+    got = connection.execute(text("SELECT GET_LOCK('opsk store', :wait)"), {"wait": _LOCK_WAIT_S}).scalar()
+    connection.rollback()
+    if got != 1:
+        raise StoreError("the store is being changed by another program", hint="try again when it is done")
+    try:
+        yield
+    finally:
+        connection.execute(text("SELECT RELEASE_LOCK('opsk store')"))
+        connection.rollback()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from alembic import command
-from sqlalchemy import Engine, MetaData, inspect, text
+from sqlalchemy import Engine, MetaData, event, inspect, text
 
 from opsk.errors import StoreError
 from opsk.store.engine import connect, open_store
@@ -131,6 +131,23 @@ def test_several_processes_may_open_a_new_store_at_once(url: str) -> None:
     running = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(3)]
     said = [process.communicate(timeout=120)[1] for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], said
+
+
+@pytest.mark.parametrize("url", ["mariadb"], indirect=True)
+def test_who_is_next_to_change_tables_on_mariadb_finds_all_that_was_changed(url: str) -> None:
+    """The lock is no part of a transaction there: let go before its end, it would let the next one in half way."""
+    changing, beside = connect(url), connect(url)
+    seen: list[str | None] = []
+
+    def look(*words: Any) -> None:
+        if "RELEASE_LOCK" in words[2]:
+            seen.append(revision_of(beside))
+
+    event.listen(changing, "before_cursor_execute", look)
+    upgrade(changing)
+    assert seen == [newest()]
+    changing.dispose()
+    beside.dispose()
 
 
 def test_tables_of_other_programs_are_none_of_ours(engine: Engine) -> None:
