@@ -88,6 +88,14 @@ def _gpus(node: NodeLoad, state: str) -> dict[str, Counter[str]]:
     return found
 
 
+def _add_states(
+    families: Families, name: str, text: str, counts: Counter[str], states: Sequence[str], **labels: str
+) -> None:
+    """Add how many are in each state."""
+    for state in states:
+        families.gauge(name, text, counts[state], state=state, **labels)
+
+
 def _add_partition(families: Families, partition: str, tally: _Tally) -> None:
     """Add one partition."""
     families.gauge(
@@ -96,73 +104,75 @@ def _add_partition(families: Families, partition: str, tally: _Tally) -> None:
         float(tally.is_up),
         partition=partition,
     )
-    for state in NODE_STATES:
-        families.gauge(
-            "opsk_slurm_nodes",
-            "Nodes by the one word that tells most of their state; a node of several partitions in each of them.",
-            tally.nodes[state],
-            state=state,
-            partition=partition,
-        )
-    for state in CPU_STATES:
-        families.gauge(
-            "opsk_slurm_cpus",
-            "Logical CPUs: allocated, idle, or of nodes that take no job; of a node of several partitions in each.",
-            tally.cpus[state],
-            state=state,
-            partition=partition,
-        )
-    for state in GPU_STATES if tally.gpus else ():
-        families.gauge(
+    _add_states(
+        families,
+        "opsk_slurm_nodes",
+        "Nodes by the one word that tells most of their state; a node of several partitions in each of them.",
+        tally.nodes,
+        NODE_STATES,
+        partition=partition,
+    )
+    _add_states(
+        families,
+        "opsk_slurm_cpus",
+        "Logical CPUs: allocated, idle, or of nodes that take no job; of a node of several partitions in each.",
+        tally.cpus,
+        CPU_STATES,
+        partition=partition,
+    )
+    if tally.gpus:
+        _add_states(
+            families,
             "opsk_slurm_gpus",
             "GPUs (MIG instances as well): held by jobs, free, or on nodes that take no job; "
             "of a node of several partitions in each.",
-            tally.gpus[state],
-            state=state,
+            tally.gpus,
+            GPU_STATES,
             partition=partition,
         )
-    for state in GPU_STATES if tally.mig else ():
-        families.gauge(
+    if tally.mig:
+        _add_states(
+            families,
             "opsk_slurm_mig_gpus",
             "Of opsk_slurm_gpus those that are MIG instances, by the name of their type.",
-            tally.mig[state],
-            state=state,
+            tally.mig,
+            GPU_STATES,
             partition=partition,
         )
 
 
 def _add_cluster(families: Families, tally: _Tally, types: dict[str, Counter[str]], reasons: Counter[str]) -> None:
     """Add the whole cluster, every node once."""
-    for state in NODE_STATES:
-        families.gauge(
-            "opsk_slurm_cluster_nodes",
-            "Nodes, each once, by the one word that tells most of their state.",
-            tally.nodes[state],
-            state=state,
-        )
-    for state in CPU_STATES:
-        families.gauge(
-            "opsk_slurm_cluster_cpus",
-            "Logical CPUs, each once: allocated, idle, or of nodes that take no job.",
-            tally.cpus[state],
-            state=state,
-        )
-    for state in GPU_STATES:
-        families.gauge(
-            "opsk_slurm_cluster_gpus",
-            "GPUs (MIG instances as well), each once: held by jobs, free, or on nodes that take no job.",
-            tally.gpus[state],
-            state=state,
-        )
+    _add_states(
+        families,
+        "opsk_slurm_cluster_nodes",
+        "Nodes, each once, by the one word that tells most of their state.",
+        tally.nodes,
+        NODE_STATES,
+    )
+    _add_states(
+        families,
+        "opsk_slurm_cluster_cpus",
+        "Logical CPUs, each once: allocated, idle, or of nodes that take no job.",
+        tally.cpus,
+        CPU_STATES,
+    )
+    _add_states(
+        families,
+        "opsk_slurm_cluster_gpus",
+        "GPUs (MIG instances as well), each once: held by jobs, free, or on nodes that take no job.",
+        tally.gpus,
+        GPU_STATES,
+    )
     for kind in sorted(types)[:MAX_TYPES]:
-        for state in GPU_STATES:
-            families.gauge(
-                "opsk_slurm_cluster_type_gpus",
-                "GPUs of opsk_slurm_cluster_gpus by their GRES type; the empty one is of nodes that name none.",
-                types[kind][state],
-                type=kind,
-                state=state,
-            )
+        _add_states(
+            families,
+            "opsk_slurm_cluster_type_gpus",
+            "GPUs of opsk_slurm_cluster_gpus by their GRES type; the empty one is of nodes that name none.",
+            types[kind],
+            GPU_STATES,
+            type=kind,
+        )
     for reason in DRAIN_REASONS:
         families.gauge(
             "opsk_slurm_unavailable_nodes",

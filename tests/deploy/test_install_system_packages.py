@@ -73,3 +73,23 @@ def test_as_root_only_what_is_missing_is_installed_and_a_failure_is_named(script
     assert set(install.split("--no-install-recommends ")[1].split()) == before
     assert said.stdout.splitlines()[-1].endswith("E: no network today")
     assert Path("/usr/sbin/policy-rc.d").exists() == had_policy
+
+
+@pytest.mark.skipif(not Path("/usr/sbin/policy-rc.d").exists() and os.geteuid() != 0, reason="needs root")
+def test_a_package_that_cannot_be_had_does_not_take_the_others_along(script: Path, tmp_path: Path):
+    installed = tmp_path / "installed"
+    stub(tmp_path, "id", "echo 0")
+    stub(tmp_path, "apt-cache", "exit 0")
+    stub(
+        tmp_path,
+        "apt-get",
+        f'case "$*" in *" install "*python3-venv*) echo "E: gone"; exit 100;; *" install "*) echo "$*" >>{installed};; esac',
+    )
+    # Nothing of people's programs is on this PATH but what the script itself needs.
+    for name in ("mktemp", "rm", "chmod", "grep", "tail", "cat"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    said = run(script, path=str(tmp_path), python="/nonexistent")
+    assert said.returncode == 0
+    alone = {line.split()[-1] for line in installed.read_text().splitlines()}
+    assert {"slurm-client", "lua5.1", "gcc"} <= alone
+    assert "python3-venv" in said.stdout

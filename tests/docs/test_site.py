@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.fakes.browser import Browser, browser, chromium
+from tests.fakes.browser import Browser, browser, chromium_or_skip
 
 LOADING = {
     ("script", "src"),
@@ -169,10 +169,7 @@ def served(site: Path) -> Iterator[str]:
 
 @pytest.fixture
 def window(tmp_path: Path) -> Iterator[Browser]:
-    program = chromium()
-    if program is None:
-        pytest.skip("no chromium on this machine")
-    with browser(program, tmp_path / "profile") as found:
+    with browser(chromium_or_skip(), tmp_path / "profile") as found:
         yield found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from opsk.lab.nvml_gpus import h100_node
 from opsk_exporters.footprint import keep_small
@@ -56,6 +59,15 @@ def test_memory_is_flat_over_many_scrapes(tmp_path: Path) -> None:
     assert after < 1.2 * RSS_BUDGET_BYTES
 
 
-def test_keeping_small_is_harmless_where_it_cannot_be_done() -> None:
+@pytest.mark.parametrize("why", [OSError("no libc"), AttributeError("mallopt")])
+def test_an_allocator_of_another_libc_is_left_alone(monkeypatch: pytest.MonkeyPatch, why: Exception) -> None:
+    asked: list[object] = []
+
+    def refuse(name: object) -> None:
+        asked.append(name)
+        raise why
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
     keep_small()
     keep_small()
+    assert asked == [None, None]

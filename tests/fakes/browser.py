@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 DEADLINE_S = 60.0
 _COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded"}
 
@@ -23,6 +25,14 @@ _COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded"}
 def chromium() -> str | None:
     """Return the browser of this machine, ``None`` where there is none."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def chromium_or_skip() -> str:
+    """Return the browser of this machine; the test is skipped where there is none."""
+    found = chromium()
+    if found is None:
+        pytest.skip("no chromium on this machine")
+    return found
 
 
 class Browser:

@@ -48,8 +48,9 @@ def test_all_of_a_node_and_what_is_no_size_are_none(options: dict[str, str]) -> 
 
 
 @given(st.dictionaries(st.sampled_from(["mem", "mem-per-cpu", "mem-per-gpu"]), st.text(max_size=20)))
-def test_no_text_raises(options: dict[str, str]) -> None:
-    memory_asked(options)
+def test_any_text_is_a_size_or_none(options: dict[str, str]) -> None:
+    asked = memory_asked(options)
+    assert asked is None or (asked.size_bytes >= 1024 and len([text for text in options.values() if text]) == 1)
 
 
 def test_memory_by_gpu_and_cpu_is_that_of_all_of_them() -> None:

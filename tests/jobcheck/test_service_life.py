@@ -59,7 +59,8 @@ def test_a_rotated_audit_log_is_opened_anew_on_sighup(own_advisor: RunningAdviso
     eventually(own_advisor.audit.exists, bool)
     with own_advisor.client() as client:
         client.ask(kind="advise", script=script(), options_json=GPUS)
-    own_advisor.records_when(lambda found: len(found) == 1)
+    (record,) = own_advisor.records_when(lambda found: len(found) == 1)
+    assert record["kind"] == "advise"
 
 
 def test_sighup_takes_over_a_new_configuration(own_advisor: RunningAdvisor) -> None:

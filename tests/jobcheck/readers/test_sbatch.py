@@ -32,7 +32,8 @@ HOSTILE = st.text() | st.lists(
 @given(HOSTILE)
 @settings(max_examples=300)
 def test_no_text_makes_the_readers_raise(text: str) -> None:
-    merge(read_directives(text, file="x"), SlurmRequest(nodes=2))
+    asked = merge(read_directives(text, file="x"), SlurmRequest(nodes=2))
+    assert asked.nodes == 2, "what is said at the command line counts, whatever stands in the script"
     apply_statements(Workload(framework=None), read_opsk_lines(text, file="x"))
 
 

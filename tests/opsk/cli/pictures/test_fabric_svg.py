@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from opsk.topology.fabric import Fabric
 from opsk.topology.picture.load import Loads
 from opsk.topology.rails import find_rails
 from opsk.topology.render import as_ibnetdiscover
+from tests.fakes.browser import chromium_or_skip
 from tests.fakes.miswired import clean, findings, miswired, some_loads
 from tests.golden.compare import assert_as_golden
 
@@ -156,9 +156,7 @@ def test_the_example_is_the_miswired_fabric(root: Path):
 
 def test_a_real_browser_draws_it(tmp_path: Path):
     """Chromium shows a page of its own in place of a picture with an error: what is drawn has the picture's texts."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium on this machine")
+    browser = chromium_or_skip()
     page = tmp_path / "fabric.svg"
     page.write_text(drawn(miswired(), loads=some_loads(miswired())))
     done = subprocess.run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,6 +12,7 @@ import pytest
 
 from opsk.postmortem.report import html_report
 from opsk.postmortem.values import Divergence, Evidence, RankProgress, Report
+from tests.fakes.browser import chromium_or_skip
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -89,9 +89,7 @@ def test_a_report_of_many_ranks_stays_small() -> None:
 
 
 def test_a_real_browser_shows_it_and_runs_nothing(report: Report, tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no chromium on this machine")
+    browser = chromium_or_skip()
     page = tmp_path / "report.html"
     page.write_text(html_report(report), encoding="utf-8")
     common = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
