@@ -10,7 +10,7 @@ from opsk.cli.document import echo_json
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError
 from opsk_jobcheck.audit_summary import audit_summary, summary_lines
-from opsk_jobcheck.hooks import HOOKS, SETTINGS, install_hooks, policy_setting
+from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, install_hooks, policy_setting
 from opsk_jobcheck.service import serve
 
 
@@ -73,7 +73,7 @@ def _install(directory: Path, site: SiteConfig) -> None:
         install_hooks(directory, site)
     except OSError as error:
         raise InputError(f"{directory}: {error.strerror}", hint="name the directory of slurm.conf") from error
-    click.echo(f"installed in {directory}: {', '.join((*HOOKS, SETTINGS))}")
+    click.echo(f"installed in {directory}: {', '.join((*HOOKS, ADVICE, SETTINGS))}")
     if policy_setting(site) == "enforce":
         click.echo("policy = enforce: jobs that a rule says so for may be held or refused")
     click.echo("in slurm.conf: JobSubmitPlugins=lua and CliFilterPlugins=lua; then restart slurmctld, the first time")

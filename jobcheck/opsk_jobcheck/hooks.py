@@ -1,4 +1,4 @@
-"""What is installed beside slurm.conf? The two Lua hooks, and the settings file that both read."""
+"""What is installed beside slurm.conf? The two Lua hooks, what one of them goes on with, and the settings of both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from opsk.config import SiteConfig
 from opsk_jobcheck.policy import ENFORCING
 
 HOOKS = ("job_submit.lua", "cli_filter.lua")
+ADVICE = "opsk-advice.lua"
+"""What ``cli_filter.lua`` goes on with where a job may train: it is read by few submissions, the hook by all."""
 SETTINGS = "opsk-hooks.conf"
 BY_HAND = ("submit_lines", "gpus_implied", "breaker_failures", "breaker_pause_s")
 """Settings of the hooks that are set in their file alone."""
@@ -19,7 +21,7 @@ _WRITTEN = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*([\w.]+)[ \t]*$", re.MULTILINE)
 
 
 def hook_text(name: str) -> str:
-    """Return one hook's Lua text, with the parts that its lines ``--@ FILE`` name.
+    """Return the Lua text of a hook, or of ``ADVICE``, with the parts that its lines ``--@ FILE`` name.
 
     Configless Slurm sends each hook by itself, so what both share stands in both once they are installed.
     """
@@ -71,9 +73,9 @@ def policy_setting(site: SiteConfig) -> str:
 
 
 def install_hooks(directory: Path, site: SiteConfig, *, submit_lines: str = "auto") -> None:
-    """Write both hooks and their settings into a directory, each complete before it gets its name.
+    """Write both hooks, and what they read, into a directory, each complete before it gets its name.
 
-    The settings come first: slurmctld reads a hook again as soon as its time stamp is newer. Settings that stand in no
+    The hooks come last: slurmctld reads its own again as soon as its time stamp is newer. Settings that stand in no
     configuration keep what an administrator wrote into the file that was there.
 
     Raises
@@ -82,7 +84,8 @@ def install_hooks(directory: Path, site: SiteConfig, *, submit_lines: str = "aut
         When the directory cannot be written.
     """
     settings = hook_settings(site, submit_lines=submit_lines)
-    texts = {SETTINGS: _with_words_of_hand(settings, directory / SETTINGS)} | {name: hook_text(name) for name in HOOKS}
+    texts = {SETTINGS: _with_words_of_hand(settings, directory / SETTINGS)}
+    texts |= {name: hook_text(name) for name in (ADVICE, *HOOKS)}
     for name, text in texts.items():
         draft = directory / f".{name}.{os.getpid()}"
         draft.write_text(text, encoding="utf-8")

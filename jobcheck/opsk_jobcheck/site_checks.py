@@ -16,7 +16,7 @@ from pathlib import Path
 from opsk import __version__
 from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.cli.doctor.slurm import controller_here, slurm_folder
-from opsk_jobcheck.hooks import HOOKS, SETTINGS, hook_settings, hook_text
+from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
 from opsk_jobcheck.live.heading import MAX_AGE_S, LiveHead
 from opsk_jobcheck.protocol import HEADER_BYTES, VERSION, frame
 
@@ -81,6 +81,8 @@ def _hooks(site: Site, slurm: Mapping[str, str]) -> Iterator[Finding]:
             yield from _hook(name, folder, is_loaded=is_loaded)
     if any((folder / name).is_file() for name in HOOKS):
         yield from _settings(site, folder)
+    if (folder / "cli_filter.lua").is_file():
+        yield from _what_follows(folder)
 
 
 def _loaded(name: str, folder: Path, *, is_loaded: bool, is_written: bool) -> Iterator[Finding]:
@@ -120,11 +122,33 @@ def _hook(name: str, folder: Path, *, is_loaded: bool) -> Iterator[Finding]:
         yield wrong("hook-own", f"{name} is this site's own, and does not load opsk's", path, hint)
 
 
+def _what_follows(folder: Path) -> Iterator[Finding]:
+    """Look at what ``cli_filter.lua`` goes on with, where it looks for it."""
+    path = _first_of(ADVICE, folder)
+    try:
+        is_ours = path.read_text(encoding="utf-8", errors="replace") == hook_text(ADVICE)
+    except FileNotFoundError:
+        what = "is missing: cli_filter.lua lets all through and says nothing"
+        hint = f"{INSTALL.format(folder=folder)}, or where Slurm is configless {INSTALL.format(folder='/etc/opsk')}"
+        yield wrong("hook-missing", what, path, hint)
+    except OSError as error:
+        yield wrong("hook-missing", f"cannot be read: {error.strerror}", path, INSTALL.format(folder=folder))
+    else:
+        if is_ours:
+            yield sound("hook", f"{ADVICE} is that of opsk {__version__}", path)
+        else:
+            what = f"{ADVICE} is not that of opsk {__version__}"
+            yield wrong("hook-old", what, path, INSTALL.format(folder=path.parent))
+
+
+def _first_of(name: str, folder: Path) -> Path:
+    """Return which file the hooks read: the one beside them, else that of this host."""
+    return next((each for each in (folder / name, Path("/etc/opsk") / name) if each.is_file()), folder / name)
+
+
 def _settings(site: Site, folder: Path) -> Iterator[Finding]:
     """Compare the settings of the hooks with the site configuration that they came from."""
-    path = next(
-        (each for each in (folder / SETTINGS, Path("/etc/opsk") / SETTINGS) if each.is_file()), folder / SETTINGS
-    )
+    path = _first_of(SETTINGS, folder)
     try:
         present = dict(_SETTING.findall(path.read_text(encoding="utf-8", errors="replace")))
     except OSError as error:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from opsk.config import load_site
-from opsk_jobcheck.hooks import HOOKS
+from opsk_jobcheck.hooks import ADVICE, HOOKS
 
 EVERYTHING = {
     **{f"opsk_{what}": True for what in ("login", "controller", "node", "collect", "missed", "prometheus", "grafana")},
@@ -94,7 +94,7 @@ def test_all_files_come_into_place_once_and_go_as_the_page_says(root: Path, here
     settings = {**EVERYTHING, "opsk_root": str(top), "opsk_deploy": str(root / "deploy"), "opsk_command": str(command)}
     assert changed(play(here, **settings)) > 10
     made = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
-    assert {f"etc/slurm/{name}" for name in (*HOOKS, "opsk-hooks.conf", "opsk-prolog", "opsk-epilog")} <= made
+    assert {f"etc/slurm/{name}" for name in (*HOOKS, ADVICE, "opsk-hooks.conf", "opsk-prolog", "opsk-epilog")} <= made
     assert "etc/slurm/opsk-task-prolog" in made
     units = {f"opsk-{what}.service" for what in ("advisor", "watcher", "recorder", "exporter", "collector")}
     assert {f"etc/systemd/system/{name}" for name in units} <= made

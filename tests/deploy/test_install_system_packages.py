@@ -83,7 +83,8 @@ def test_a_package_that_cannot_be_had_does_not_take_the_others_along(script: Pat
     stub(
         tmp_path,
         "apt-get",
-        f'case "$*" in *" install "*python3-venv*) echo "E: gone"; exit 100;; *" install "*) echo "$*" >>{installed};; esac',
+        'case "$*" in *" install "*python3-venv*) echo "E: gone"; exit 100;;\n'
+        f'*" install "*) echo "$*" >>{installed};; esac',
     )
     # Nothing of people's programs is on this PATH but what the script itself needs.
     for name in ("mktemp", "rm", "chmod", "grep", "tail", "cat"):

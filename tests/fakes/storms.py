@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from opsk_jobcheck.hooks import hook_text
+from opsk_jobcheck.hooks import ADVICE, hook_text
 from tests.fakes.bad_servers import BAD_SERVERS, Server, framed, read_question
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, terminal
 
@@ -167,9 +167,9 @@ class StormLab(LabWithOwnAdvisor):
     def install(self, *, empty: bool) -> None:
         """Put opsk's hooks in place, or ones that only return, and let slurmctld read them."""
         etc = self.record.folder.etc
-        for name in HOOKS:
+        for name in (ADVICE, *HOOKS):
             draft = etc / f".{name}"
-            draft.write_text(EMPTY_HOOKS[name] if empty else hook_text(name))
+            draft.write_text(EMPTY_HOOKS.get(name, "") if empty else hook_text(name))
             draft.chmod(0o644)
             draft.replace(etc / name)
         self.forget()

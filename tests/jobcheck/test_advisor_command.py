@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from opsk.errors import InputError
 from opsk_jobcheck.advisor_command import advisor
-from opsk_jobcheck.hooks import HOOKS, SETTINGS
+from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS
 
 
 def install(directory: Path, config: Path) -> str:
@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 def test_hooks_are_installed_and_what_is_left_is_said(tmp_path: Path, config: Path) -> None:
     (tmp_path / "slurm").mkdir()
     assert "JobSubmitPlugins=lua" in install(tmp_path / "slurm", config)
-    assert {path.name for path in (tmp_path / "slurm").iterdir()} == {*HOOKS, SETTINGS}
+    assert {path.name for path in (tmp_path / "slurm").iterdir()} == {*HOOKS, ADVICE, SETTINGS}
     assert "socket = /run/here/a.sock" in (tmp_path / "slurm" / SETTINGS).read_text()
     install(tmp_path / "slurm", config)
 

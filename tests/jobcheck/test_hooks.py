@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.config import AdvisorConfig, PolicyRule, SiteConfig
-from opsk_jobcheck.hooks import HOOKS, SETTINGS, hook_settings, install_hooks
+from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, install_hooks
 
 SITE = SiteConfig(advisor=AdvisorConfig(socket=Path("/run/x/a.sock"), submit_deadline_s=0.015, cli_deadline_s=0.5))
 
@@ -24,7 +24,7 @@ def test_settings_carry_the_sites_socket_and_deadlines() -> None:
 def test_everything_is_installed_readable_for_all(tmp_path: Path) -> None:
     install_hooks(tmp_path, SITE)
     install_hooks(tmp_path, SITE)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*HOOKS, SETTINGS))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*HOOKS, ADVICE, SETTINGS))
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o644}
 
 
@@ -32,6 +32,11 @@ def test_a_hook_is_newer_than_its_settings(tmp_path: Path) -> None:
     """slurmctld reads a hook again when its time stamp is newer; it must then find the new settings."""
     install_hooks(tmp_path, SITE)
     assert (tmp_path / HOOKS[0]).stat().st_mtime_ns >= (tmp_path / SETTINGS).stat().st_mtime_ns
+
+
+def test_what_a_hook_goes_on_with_is_there_before_it(tmp_path: Path) -> None:
+    install_hooks(tmp_path, SITE)
+    assert (tmp_path / HOOKS[1]).stat().st_mtime_ns >= (tmp_path / ADVICE).stat().st_mtime_ns
 
 
 @pytest.mark.parametrize(

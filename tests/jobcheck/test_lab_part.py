@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opsk.lab.parts import LabSite
 from opsk.lab.slurm_files import deploy_folder
-from opsk_jobcheck.hooks import HOOKS, SETTINGS
+from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS
 from opsk_jobcheck.lab_part import advisor_part
 
 
@@ -15,7 +15,7 @@ def test_a_lab_gets_hooks_and_an_advisor_on_its_own_socket(tmp_path: Path) -> No
     config.write_text(f'[advisor]\nsocket = "{tmp_path}/run/a.sock"\n')
     part = advisor_part(LabSite(etc=tmp_path, run=tmp_path / "run", log=tmp_path / "log", config=config))
     part.install()
-    assert {path.name for path in tmp_path.iterdir()} == {*HOOKS, SETTINGS, "opsk.toml"}
+    assert {path.name for path in tmp_path.iterdir()} == {*HOOKS, ADVICE, SETTINGS, "opsk.toml"}
     assert f"socket = {tmp_path}/run/a.sock" in (tmp_path / SETTINGS).read_text()
     (daemon,) = part.daemons
     assert daemon.socket == tmp_path / "run" / "a.sock"

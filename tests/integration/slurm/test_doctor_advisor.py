@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.advised_lab import AdvisedLab
+from opsk_jobcheck.hooks import ADVICE
+from tests.fakes.advised_lab import FITS, AdvisedLab
 from tests.integration.releases.roots import INSTALLED
 from tests.integration.slurm.test_doctor import IN_FORCE, instead, looked
 
@@ -24,6 +25,19 @@ def site(advised_lab: AdvisedLab) -> AdvisedLab:
 
 def test_a_hook_of_another_opsk(site: AdvisedLab) -> None:
     path = site.record.folder.etc / "cli_filter.lua"
+    with instead(path, path.read_text() + "-- as it was a year ago\n"):
+        assert looked(site)[1].keys() == {"hook-old"}
+
+
+def test_what_the_hook_goes_on_with(site: AdvisedLab) -> None:
+    path = site.record.folder.etc / ADVICE
+    aside = path.rename(path.with_name("aside"))
+    try:
+        said = site.sbatch(FITS)
+        assert (said.returncode, len(said.advice)) == (0, 2), "the two lines of slurmctld's own hook"
+        assert looked(site)[1] == {"hook-missing": "is missing: cli_filter.lua lets all through and says nothing"}
+    finally:
+        aside.rename(path)
     with instead(path, path.read_text() + "-- as it was a year ago\n"):
         assert looked(site)[1].keys() == {"hook-old"}
 

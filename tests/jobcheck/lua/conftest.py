@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.hooks import HOOKS, hook_text
+from opsk_jobcheck.hooks import ADVICE, HOOKS, hook_text
 from tests.fakes.bad_servers import Server
 from tests.fakes.hook_runner import INTERPRETERS, Hooks
 
@@ -30,7 +30,7 @@ def hooks(lua: str) -> Iterator[Hooks]:
     with tempfile.TemporaryDirectory(prefix="opsk-hooks-") as made:
         directory = Path(made)
         directory.chmod(0o755)
-        for name in HOOKS:
+        for name in (*HOOKS, ADVICE):
             (directory / name).write_text(hook_text(name))
         installed = Hooks(lua, directory)
         installed.settings()

@@ -8,8 +8,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
 from opsk.postmortem.report import html_report
 from opsk.postmortem.values import Divergence, Evidence, RankProgress, Report
 from tests.fakes.browser import chromium_or_skip
