@@ -37,9 +37,12 @@ class Slurm:
         self.found = jobs
         self.is_down = False
         self.takes_s = 0.0
+        self.is_asked = False
 
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
+        self.is_asked = True
         time.sleep(self.takes_s)
+        self.is_asked = False
         if self.is_down:
             raise SlurmError("squeue did not answer within 10 s", hint="see `scontrol ping`")
         return self.found
@@ -160,6 +163,26 @@ def test_a_slow_source_keeps_no_other_waiting(
     began = time.monotonic()
     asyncio.run(closing(feed, run()))
     assert time.monotonic() - began < PATIENCE_S
+
+
+def test_what_is_being_asked_is_waited_for_a_little(
+    pages: tuple[Pages, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a refresh would be two views: one of what Slurm said, and one of what the exporters said a moment later."""
+    monkeypatch.setattr(feed_module, "SETTLE_AT_MOST_S", PATIENCE_S)
+    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
+    feed = feed_of(slurm := Slurm(training_job()), exporter_port=1)
+    asking: list[bool] = []
+
+    async def run() -> None:
+        async for view in feed.views():
+            asking.append(view.nodes != () and slurm.is_asked)
+            slurm.takes_s = 0.5
+            if len(asking) > 3:
+                return
+
+    asyncio.run(closing(feed, run()))
+    assert not any(asking[1:])
 
 
 def test_one_job_is_told_in_full(tmp_path: Path) -> None:

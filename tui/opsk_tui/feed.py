@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError
-from opsk.planner.events.values import Event
 from opsk.remapping.running import caller_rights
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
@@ -32,9 +30,9 @@ from opsk_tui.sources.assembly import GpuTables, JobViews, PortTables, fabric_vi
 from opsk_tui.sources.derived import DerivedProgress, PrometheusSignals
 from opsk_tui.sources.exporters import ExportersSource
 from opsk_tui.sources.fabric import FabricSource
-from opsk_tui.sources.failing import Failures
 from opsk_tui.sources.http import access_of
 from opsk_tui.sources.job_log import log_path, log_tail
+from opsk_tui.sources.looking import Looking
 from opsk_tui.sources.losing import LossesOfJobs
 from opsk_tui.sources.past import Past
 from opsk_tui.sources.prometheus import PrometheusSource
@@ -47,11 +45,8 @@ from opsk_tui.sources.targets import exporters_of
 from opsk_tui.view import ClusterView, FabricView, JobView, ReportRow, Source, SourceState
 
 SELDOM_S = 60.0
-EVENTS_SHARE = 0.005
-"""Looking for failures takes no more of one core than this."""
-FIRST_LOOK_AFTER_S = 2.0
-SETTLE_S = 0.15
-"""What sources say within this time is one view."""
+SETTLE_S, SETTLE_AT_MOST_S = 0.15, 0.5
+"""What sources say within this time is one view; while one is being asked it is waited for a little longer."""
 LOG_WITHIN_S = 5.0
 COLLECT_AFTER = 50_000
 """Objects that are made before Python looks for circles of references again."""
@@ -65,7 +60,6 @@ class _Told:
     slurm: Snapshot = field(default_factory=lambda: Snapshot(taken_at_s=0.0))
     fabric: FabricView | None = None
     reports: tuple[ReportRow, ...] = ()
-    events: tuple[Event, ...] = ()
     rights: tuple[Who, ...] = ()
     states: dict[Source, SourceState] = field(default_factory=dict)
 
@@ -105,7 +99,7 @@ class ClusterFeed:
         self._told = _Told()
         self._readings = Readings()
         self._gpus, self._ports, self._jobs = GpuTables(), PortTables(), JobViews()
-        self._failures, self._losses = Failures(), LossesOfJobs()
+        self._looking, self._losses = Looking(), LossesOfJobs()
         self._slurm = SlurmSource(
             site.advisor.socket if top.slurm_interval_s else None,
             slurm or slurm_client(),
@@ -126,13 +120,14 @@ class ClusterFeed:
         self._fabric, self._store = FabricSource(site.fabric), StoreSource(site.store.url)
         self._reports = ReportFolder(site.postmortem.folder)
         self._changed, self._now = asyncio.Event(), asyncio.Event()
+        self._asked = set[Source]()
         self._threads = {
             name: ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"opsk-{name}")
             for name in ("slurm", "metrics", "seldom", "store", "look", "log", "rights")
         }
         self._looked_at: tuple[str, ...] = ()
         self._view = ClusterView(taken_at_s=clock())
-        self._events_due_s, self._looking_s, self._tasks = -math.inf, 0.0, list[asyncio.Task[None]]()
+        self._tasks = list[asyncio.Task[None]]()
 
     async def views(self) -> AsyncIterator[ClusterView]:
         """Yield a view as soon as there is any, then one whenever something has changed; never ends by itself."""
@@ -140,7 +135,7 @@ class ClusterFeed:
         try:
             while True:
                 await self._changed.wait()
-                await asyncio.sleep(SETTLE_S)
+                await self._settled()
                 self._changed.clear()
                 view = await self._in("look", self._assembled)
                 if view is not self._view:
@@ -148,6 +143,13 @@ class ClusterFeed:
                     yield view
         finally:
             await self.close()
+
+    async def _settled(self) -> None:
+        """Wait for what else is said at this time; not before there is anything to be seen."""
+        end_s = time.monotonic() + (SETTLE_AT_MOST_S if self._view.nodes else SETTLE_S)
+        await asyncio.sleep(SETTLE_S)
+        while self._asked and (left_s := end_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, SETTLE_S / 3))
 
     def ask_now(self) -> None:
         """Ask the sources again without waiting for the interval."""
@@ -216,6 +218,7 @@ class ClusterFeed:
         while True:
             began_s = time.monotonic()
             before = self._told.states.get(source, SourceState(source=source))
+            self._asked.add(source)
             try:
                 where = await self._in(thread, ask)
                 state = replace(before, where=where or "", taken_at_s=self._clock(), problem="", hint="")
@@ -225,6 +228,7 @@ class ClusterFeed:
             except Exception as error:  # noqa: BLE001 - one source that is broken must not take the others along
                 where = ""
                 state = replace(before, problem=f"{type(error).__name__}: {error}"[:200])
+            self._asked.discard(source)
             if where is None:
                 self._told.states.pop(source, None)
             else:
@@ -279,8 +283,7 @@ class ClusterFeed:
             if self._past is not None and self._past.is_due(now_s):
                 self._past.turn(now_s)  # instead of a refresh: both in one would show in how long one takes
             else:
-                self._prometheus.refresh(spent_s=self._looking_s)
-                self._looking_s = 0.0
+                self._prometheus.refresh(spent_s=self._looking.take_spent())
                 if self._past is not None:
                     self._past.look_closer(now_s)
             self._derived.turn(self._told.slurm.jobs, self._clock())
@@ -316,7 +319,9 @@ class ClusterFeed:
             ports = self._ports.table(self._readings)
             jobs = self._jobs.views(slurm.jobs, self._readings, gpus.job if gpus is not None else None, now_s)
             jobs = self._losses.turn(jobs, self._readings, gpus, ports, now_s)
-        self._look_for_failures(now_s)
+        if slurm.nodes and self._has_looked():
+            domains = told.fabric.hb_domains if told.fabric is not None else {}
+            self._looking.turn(self._readings, slurm, now_s, domains=domains)
         before = self._view
         if len(jobs) == len(before.jobs) and all(a is b for a, b in zip(jobs, before.jobs, strict=True)):
             jobs = before.jobs
@@ -326,7 +331,7 @@ class ClusterFeed:
             "gpus": gpus,
             "jobs": jobs,
             "fabric": self._fabric_now(told.fabric, ports),
-            "events": told.events,
+            "events": self._looking.events,
             "reports": told.reports,
             "sources": tuple(told.states.values()),
             "rights": told.rights,
@@ -343,28 +348,6 @@ class ClusterFeed:
             return made
         is_same = made.ports is before.ports and made.tiers is before.tiers and made.faults is before.faults
         return before if is_same else made
-
-    def _look_for_failures(self, now_s: float) -> None:
-        """Look for failures, as often as that may cost."""
-        began_s, cpu_s = time.monotonic(), time.thread_time()
-        if not self._told.slurm.nodes or not self._has_looked():
-            return
-        with self._readings.lock:
-            if not self._failures.is_ready(self._readings):
-                return
-        if self._events_due_s == -math.inf:
-            self._events_due_s = began_s + FIRST_LOOK_AFTER_S
-        if began_s < self._events_due_s:
-            return
-        if not self._failures.has_news(self._readings, self._told.slurm.nodes, self._told.slurm.jobs, now_s):
-            return
-        told = self._told
-        domains = told.fabric.hb_domains if told.fabric is not None else {}
-        with self._readings.lock:
-            seen = self._failures.observe(self._readings, told.slurm.nodes, told.slurm.jobs, now_s, domains=domains)
-        told.events = self._failures.look(seen)
-        self._looking_s = time.thread_time() - cpu_s
-        self._events_due_s = began_s + self._looking_s / EVENTS_SHARE
 
     def _has_looked(self) -> bool:
         """Tell whether those who know GPUs have been asked: a node that nobody has asked yet has lost nothing."""

@@ -14,6 +14,7 @@ from statistics import median_high
 from opsk.hardware.xids import XidClass, xid
 from opsk.planner.events.actions import Action, Hysteresis, action_of, actions
 from opsk.planner.events.observations import GpuSeen, NodeSeen, Observations, PortSeen, XidSeen
+from opsk.planner.events.same import of_the_same
 from opsk.planner.events.values import Part, Severity
 
 GpuPlace = tuple[str, int]
@@ -84,6 +85,8 @@ class Memory:
         The last value of each port's counter of downs; ``down_times`` when it grew [s since 1970].
     xids
         Count and time [s since 1970] of each XID by GPU and code, for sources that tell no time.
+    seen_gpus, seen_ports
+        What was seen: of the very same tuples all this is known already.
     """
 
     at_s: float = 0.0
@@ -95,6 +98,8 @@ class Memory:
     downs: Mapping[str, int] = field(default_factory=dict)
     down_times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     xids: Mapping[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+    seen_gpus: tuple[GpuSeen, ...] = field(default=(), compare=False, repr=False)
+    seen_ports: tuple[PortSeen, ...] = field(default=(), compare=False, repr=False)
 
 
 def in_order(seen: Observations, memory: Memory) -> Observations:
@@ -105,7 +110,7 @@ def in_order(seen: Observations, memory: Memory) -> Observations:
     memory
         That of the look before.
     """
-    if all(gpu.index is not None for gpu in seen.gpus):
+    if _have_places(seen.gpus):
         return seen
     places = {(node, uuid): index for (node, index), uuid in memory.gpus.items() if uuid}
     known = [replace(gpu, index=places.get((gpu.node, gpu.uuid))) if gpu.index is None else gpu for gpu in seen.gpus]
@@ -124,43 +129,41 @@ def remember(seen: Observations, before: Memory, hysteresis: Hysteresis) -> Memo
     """Return what this look leaves behind; nodes that were not read keep what was known of them."""
     if before.at_s and seen.at_s <= before.at_s:
         return before
-    gpus = dict(before.gpus)
-    gpus |= {gpu.place: gpu.uuid for gpu in seen.gpus if gpu.is_up and gpu.index is not None}
+    gpus = before.gpus if seen.gpus is before.seen_gpus else {**before.gpus, **_uuids(seen.gpus)}
     links = dict(before.links)
-    for gpu in seen.gpus:
-        if not gpu.is_quiet and gpu.links_active and gpu.index is not None:
+    for gpu in _told_of(seen.gpus):
+        if gpu.links_active and gpu.index is not None:
             place = (gpu.node, gpu.index)
             links[place] = max(links.get(place, 0), gpu.links_active)
-    ports = before.ports | {port.name for port in seen.ports if port.is_up or port.leaf}
-    best = dict(before.best_rates)
+    ports, best = before.ports, before.best_rates
+    if seen.ports is not before.seen_ports:
+        ports |= {port.name for port in seen.ports if port.is_up or port.leaf}
+        best = _best_rates(seen.ports, best)
     downs, times = dict(before.downs), dict(before.down_times)
-    for port in seen.ports:
-        if port.is_up and (rate := port.rate_bytes_per_s) and rate > best.get(port.name, 0.0):
-            best[port.name] = rate
-        if port.downs is not None:
-            grew = max(port.downs - downs.get(port.name, port.downs), 0)
-            kept = [at for at in times.get(port.name, ()) if seen.at_s - at < hysteresis.flap_s]
-            times[port.name] = (*kept, *([seen.at_s] * min(grew, hysteresis.flapping_downs)))
-            downs[port.name] = port.downs
+    for port in _counted(seen.ports):
+        count = port.downs or 0
+        grew = max(count - downs.get(port.name, count), 0)
+        kept = [at for at in times.get(port.name, ()) if seen.at_s - at < hysteresis.flap_s]
+        times[port.name] = (*kept, *([seen.at_s] * min(grew, hysteresis.flapping_downs)))
+        downs[port.name] = count
     return Memory(
         at_s=seen.at_s, first_s=before.first_s or seen.at_s, gpus=gpus, links=links, ports=ports, best_rates=best,
         downs=downs, down_times=times,
-        xids=dict(before.xids) | dict(_xid_times(seen, before)),
+        xids=dict(before.xids) | dict(_xid_times(seen, before)), seen_gpus=seen.gpus, seen_ports=seen.ports,
     )  # fmt: skip
 
 
 def signs_of(seen: Observations, memory: Memory, hysteresis: Hysteresis) -> list[Sign]:
     """Return all signs of a look that was put in order (`in_order`); ``memory`` holds it already (`remember`)."""
     found = [sign for node in seen.nodes for sign in _of_node(node, seen.at_s, hysteresis)]
-    links = _usual_links(seen.gpus)
-    for gpu in seen.gpus:
-        if not gpu.is_quiet:
-            found += _of_gpu(gpu, seen.at_s, memory, links.get(gpu.node, 0), hysteresis)
+    links = _usual_links(_told_of(seen.gpus))
+    for gpu in _told_of(seen.gpus):
+        found += _of_gpu(gpu, seen.at_s, memory, links.get(gpu.node, 0), hysteresis)
     found += _missing(seen, memory)
     peers = _peer_rates(seen.ports)
-    for port in seen.ports:
-        if not _is_at_its_best(port, memory, peers):
-            found += _of_port(port, memory, peers, hysteresis)
+    flapped = (port for port in seen.ports if port.name in memory.down_times)
+    for port in {id(port): port for port in (*_not_at_their_best(seen.ports, memory.best_rates), *flapped)}.values():
+        found += _of_port(port, memory, peers, hysteresis)
     return sorted(set(found), key=lambda sign: (_RANK[sign.severity], sign.failed, sign.what))
 
 
@@ -202,7 +205,7 @@ def _usual_links(gpus: Iterable[GpuSeen]) -> dict[str, int]:
     """Return how many NVLinks more than half of a node's GPUs have active, by node; 0 where so many have none."""
     counts: defaultdict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
-        if not gpu.is_quiet and gpu.links_active is not None:
+        if gpu.links_active is not None:
             counts[gpu.node].append(gpu.links_active)
     return {node: sorted(found, reverse=True)[len(found) // 2] for node, found in counts.items()}
 
@@ -266,7 +269,7 @@ def _last_s(gpu: GpuSeen, told: XidSeen, memory: Memory) -> float | None:
 
 def _xid_times(seen: Observations, before: Memory) -> Iterator[tuple[tuple[str, int], tuple[int, float]]]:
     """Yield count and time of XIDs without a time; one that was there at the first look is old."""
-    for gpu in seen.gpus:
+    for gpu in _told_of(seen.gpus):
         for told in gpu.xids:
             key = (_who(gpu), told.code)
             known = before.xids.get(key)
@@ -286,9 +289,8 @@ def _missing(seen: Observations, memory: Memory) -> Iterator[Sign]:
     A node without any GPU series has another trouble: its exporter does not read GPUs.
     """
     read = {node.name: node for node in seen.nodes if node.is_read and not node.is_down}
-    places = {gpu.place for gpu in seen.gpus}
-    shown, known = Counter(node for node, _ in places), Counter(node for node, _ in memory.gpus)
-    gone = memory.gpus.keys() - places
+    shown, known = _by_node(_places(seen.gpus)), _by_node_before(memory.gpus)
+    gone = _gone(memory.gpus, _places(seen.gpus))
     uuids = {gpu.uuid for gpu in seen.gpus if gpu.uuid} if gone else set[str]()
     for node, index in gone:
         if node in read and shown[node] and memory.gpus[node, index] not in uuids:
@@ -301,12 +303,19 @@ def _missing(seen: Observations, memory: Memory) -> Iterator[Sign]:
             yield _sign(Part.NODE, name, "missing", name, text)
 
 
-def _is_at_its_best(port: PortSeen, memory: Memory, peers: Mapping[tuple[str, str], float]) -> bool:
-    """Return whether a port is up, never went down, and is as fast as it and its peers ever were: nearly all are."""
-    rate = port.rate_bytes_per_s
-    if not port.is_up or rate is None or port.downs is not None or port.name in memory.down_times:
-        return False
-    return rate >= memory.best_rates.get(port.name, 0.0) and rate >= peers.get((port.role, port.device), 0.0)
+@of_the_same
+def _not_at_their_best(ports: tuple[PortSeen, ...], best_rates: Mapping[str, float]) -> tuple[PortSeen, ...]:
+    """Return the ports that are down, count their downs, or were faster, as their peers may be: nearly none are."""
+    peers = _peer_rates(ports)
+    return tuple(
+        port
+        for port in ports
+        if not port.is_up
+        or (rate := port.rate_bytes_per_s) is None
+        or port.downs is not None
+        or rate < best_rates.get(port.name, 0.0)
+        or rate < peers.get((port.role, port.device), 0.0)
+    )
 
 
 def _of_port(
@@ -328,10 +337,63 @@ def _of_port(
         yield _sign(Part.NIC, port.name, "slow", port.node, text)
 
 
-def _peer_rates(ports: Iterable[PortSeen]) -> dict[tuple[str, str], float]:
+@of_the_same
+def _peer_rates(ports: tuple[PortSeen, ...]) -> dict[tuple[str, str], float]:
     """Return what ports of the same name and role run at on most nodes [bytes/s], where there are a few of them."""
     rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for port in ports:
         if port.is_up and port.rate_bytes_per_s:
             rates[port.role, port.device].append(port.rate_bytes_per_s)
     return {key: median_high(found) for key, found in rates.items() if len(found) >= _FEW_PEERS}
+
+
+@of_the_same
+def _have_places(gpus: tuple[GpuSeen, ...]) -> bool:
+    return all(gpu.index is not None for gpu in gpus)
+
+
+@of_the_same
+def _told_of(gpus: tuple[GpuSeen, ...]) -> tuple[GpuSeen, ...]:
+    """Return the GPUs of which anything was told."""
+    return tuple(gpu for gpu in gpus if not gpu.is_quiet)
+
+
+@of_the_same
+def _counted(ports: tuple[PortSeen, ...]) -> tuple[PortSeen, ...]:
+    """Return the ports whose downs are counted."""
+    return tuple(port for port in ports if port.downs is not None)
+
+
+@of_the_same
+def _places(gpus: tuple[GpuSeen, ...]) -> frozenset[GpuPlace]:
+    return frozenset(gpu.place for gpu in gpus)
+
+
+@of_the_same
+def _by_node(places: frozenset[GpuPlace]) -> Counter[str]:
+    return Counter(node for node, _ in places)
+
+
+@of_the_same
+def _by_node_before(gpus: Mapping[GpuPlace, str]) -> Counter[str]:
+    return Counter(node for node, _ in gpus)
+
+
+@of_the_same
+def _gone(before: Mapping[GpuPlace, str], now: frozenset[GpuPlace]) -> frozenset[GpuPlace]:
+    """Return where GPUs were before and are none now."""
+    return frozenset(before.keys() - now)
+
+
+def _uuids(gpus: Iterable[GpuSeen]) -> dict[GpuPlace, str]:
+    """Return the GPUs that answer, by place."""
+    return {gpu.place: gpu.uuid for gpu in gpus if gpu.is_up and gpu.index is not None}
+
+
+def _best_rates(ports: Iterable[PortSeen], before: Mapping[str, float]) -> dict[str, float]:
+    """Return the best rate that each port had [bytes/s]."""
+    best = dict(before)
+    for port in ports:
+        if port.is_up and (rate := port.rate_bytes_per_s) and rate > best.get(port.name, 0.0):
+            best[port.name] = rate
+    return best

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import TypeVar
 
 from opsk.planner.events.detection import NOTHING, Known, detect, told
 from opsk.planner.events.from_samples import NodeParts, Sample, job_of_slurm, node_of_slurm, parts_of_node
@@ -16,6 +18,7 @@ LOOK_ANYWAY_S = 60.0
 MOST_AT_ONCE = 8_000
 """GPUs, and ports, that are taken in at one time; those of a large cluster would take a tenth of a second."""
 _NO_PARTS = NodeParts()
+Seen = TypeVar("Seen")
 
 
 class Failures:
@@ -25,6 +28,9 @@ class Failures:
         self._known: Known = NOTHING
         self._parts: dict[str, tuple[object, NodeParts]] = {}
         self._gpus: dict[tuple[str, str], GpuSeen] = {}
+        self._complete: tuple[int, int] | None = None
+        self._gpus_told: tuple[GpuSeen, ...] = ()
+        self._ports_told: tuple[PortSeen, ...] = ()
         self._ports: dict[tuple[str, str, str], PortSeen] = {}
         self._nodes: dict[str, tuple[NodeRecord, NodeParts, NodeSeen]] = {}
         self._jobs: dict[int, tuple[JobRecord, JobSeen]] = {}
@@ -47,7 +53,8 @@ class Failures:
 
     def is_ready(self, readings: Readings) -> bool:
         """Take in GPUs that are new, not too many at once; tell whether all are known: else some would seem missing."""
-        if self._gpus.keys() == readings.slot_of.keys():
+        there = (readings.layouts, len(readings.slot_of))
+        if self._complete == there:
             return True
         new = [key for key in readings.slot_of if key not in self._gpus]
         index_of = readings.index_of.get
@@ -55,7 +62,10 @@ class Failures:
             self._gpus[key] = GpuSeen(node=key[0], index=index_of(key), uuid=key[1])
         if len(self._gpus) > len(readings.slot_of):
             self._gpus = {key: seen for key, seen in self._gpus.items() if key in readings.slot_of}
-        return len(new) <= MOST_AT_ONCE
+        if len(new) > MOST_AT_ONCE:
+            return False
+        self._complete = there
+        return True
 
     def observe(
         self,
@@ -70,8 +80,8 @@ class Failures:
         """Return what is seen now; quick, for the readings are locked meanwhile."""
         domain_of = {node: name for name, members in domains.items() for node in members}
         parts = self._parts_of(readings)
-        gpus = self._gpus_of(readings, parts)
-        ports = self._ports_of(readings, parts)
+        self._gpus_told = gpus = _as_before(self._gpus_of(readings, parts), self._gpus_told)
+        self._ports_told = ports = _as_before(self._ports_of(readings, parts), self._ports_told)
         seen = []
         for record in nodes:
             found = parts.get(record.name, _NO_PARTS)
@@ -161,3 +171,8 @@ class Failures:
             ports.append(seen)
         self._is_behind = left < 0
         return (*ports, *down.values())
+
+
+def _as_before(told: tuple[Seen, ...], before: tuple[Seen, ...]) -> tuple[Seen, ...]:
+    """Return what was told before where that is the same: what was worked out of it then still holds."""
+    return before if len(told) == len(before) and all(map(is_, told, before)) else told

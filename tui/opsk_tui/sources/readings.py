@@ -89,6 +89,8 @@ class Readings:
         By job as people write it (``4711``, ``4711_3``).
     version
         Counts changes.
+    layouts
+        Counts how often the nodes were others: until then GPUs only come, and none goes.
     lock
         Held while readings are taken in or looked at, never while a source is waited for.
     """
@@ -109,6 +111,7 @@ class Readings:
     progress: dict[str, Progress] = field(default_factory=dict)
     heard: dict[str, float] = field(default_factory=dict)
     version: int = 0
+    layouts: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     _known_gpus: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     _known_count: int = 0
@@ -131,6 +134,7 @@ class Readings:
         self.hosts = None
         self._known_count = -1
         self.version += 1
+        self.layouts += 1
         return True
 
     def know_gpus(self, infos: Iterable[Mapping[str, str]]) -> None:

@@ -385,6 +385,20 @@ def test_the_same_look_twice_changes_nothing(first: list[Change], second: list[C
     assert detect(broken(looked(T + 5), *second), known) == known
 
 
+@given(st.lists(CHANGES, min_size=1, max_size=4), st.lists(st.booleans(), min_size=8, max_size=8))
+def test_parts_that_are_the_very_same_as_before_change_nothing(changes: list[list[Change]], again: list[bool]) -> None:
+    """Of the same tuples nothing is worked out anew; what comes out is what comes out of equal ones."""
+    looks: list[Observations] = []
+    for at, repeats in enumerate(again):
+        seen = broken(looked(T + 5 * at), *changes[at % len(changes)])
+        looks.append(replace(looks[-1], at_s=seen.at_s) if repeats and looks else seen)
+
+    def anew(seen: Observations) -> Observations:
+        return replace(seen, gpus=tuple(map(replace, seen.gpus)), ports=tuple(map(replace, seen.ports)))
+
+    assert after(*looks) == after(*map(anew, looks))
+
+
 @given(first=CHANGES, second=CHANGES)
 def test_every_part_has_one_open_event_and_ends_when_all_is_well(first: list[Change], second: list[Change]) -> None:
     known = after(broken(looked(T), *first), broken(looked(T + 5), *second))
