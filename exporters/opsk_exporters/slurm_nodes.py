@@ -165,14 +165,14 @@ def _add_cluster(families: Families, tally: _Tally, types: dict[str, Counter[str
         GPU_STATES,
     )
     for kind in sorted(types)[:MAX_TYPES]:
-        _add_states(
-            families,
-            "opsk_slurm_cluster_type_gpus",
-            "GPUs of opsk_slurm_cluster_gpus by their GRES type; the empty one is of nodes that name none.",
-            types[kind],
-            GPU_STATES,
-            type=kind,
-        )
+        for state in GPU_STATES:
+            families.gauge(
+                "opsk_slurm_cluster_type_gpus",
+                "GPUs of opsk_slurm_cluster_gpus by their GRES type; the empty one is of nodes that name none.",
+                types[kind][state],
+                type=kind,
+                state=state,
+            )
     for reason in DRAIN_REASONS:
         families.gauge(
             "opsk_slurm_unavailable_nodes",
