@@ -143,7 +143,7 @@ end
 
 -- The deadline holds for all that this hook does, from its start on. It waits for less, so that waking up late, or taking
 -- an answer apart, keeps within it.
-local SHARE_OF_DEADLINE = 0.8
+local SHARE_OF_DEADLINE = 0.75
 
 local function ask(body, began)
   local talk, why = converse(SETTINGS.submit_deadline_ms / 1000 * SHARE_OF_DEADLINE, began)
