@@ -7,6 +7,7 @@ import getpass
 import json
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,12 +38,9 @@ class Slurm:
         self.found = jobs
         self.is_down = False
         self.takes_s = 0.0
-        self.is_asked = False
 
     def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
-        self.is_asked = True
         time.sleep(self.takes_s)
-        self.is_asked = False
         if self.is_down:
             raise SlurmError("squeue did not answer within 10 s", hint="see `scontrol ping`")
         return self.found
@@ -165,24 +163,22 @@ def test_a_slow_source_keeps_no_other_waiting(
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_what_is_being_asked_is_waited_for_a_little(
-    pages: tuple[Pages, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("nodes", "answers_after_s"), [((), PATIENCE_S), (slurm_nodes(), 0.5)])
+def test_what_is_being_asked_is_waited_for_but_not_before_anything_is_seen(
+    monkeypatch: pytest.MonkeyPatch, nodes: tuple[NodeRecord, ...], answers_after_s: float
 ) -> None:
     """Else a refresh would be two views: one of what Slurm said, and one of what the exporters said a moment later."""
     monkeypatch.setattr(feed_module, "SETTLE_AT_MOST_S", PATIENCE_S)
-    monkeypatch.setattr(feed_module, "exporters_of", lambda nodes, top: pages[1])
-    feed = feed_of(slurm := Slurm(training_job()), exporter_port=1)
-    asking: list[bool] = []
+    feed = feed_of(Slurm())
+    feed._view = replace(feed._view, nodes=nodes)
 
-    async def run() -> None:
-        async for view in feed.views():
-            asking.append(view.nodes != () and slurm.is_asked)
-            slurm.takes_s = 0.5
-            if len(asking) > 3:
-                return
+    async def run() -> bool:
+        feed._asked.add(Source.SLURM)
+        asyncio.get_running_loop().call_later(answers_after_s, feed._asked.discard, Source.SLURM)
+        await feed._settled()
+        return Source.SLURM not in feed._asked
 
-    asyncio.run(closing(feed, run()))
-    assert not any(asking[1:])
+    assert asyncio.run(closing(feed, run())) is bool(nodes)
 
 
 def test_one_job_is_told_in_full(tmp_path: Path) -> None:
