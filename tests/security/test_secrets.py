@@ -93,7 +93,8 @@ def test_no_command_says_the_password(
     password.write_text(SECRET, encoding="ascii")
     site.write_text(
         f'[store]\nurl = "{SERVERS["nobody there"]}"\n[top]\nprometheus = "http://127.0.0.1:1"\nuser = "opsk"\n'
-        f'password_file = "{password}"\n[postmortem]\nfolder = "{site.parent / "evidence"}"\nwait_s = 0\n',
+        f'password_file = "{password}"\n[postmortem]\nfolder = "{site.parent / "evidence"}"\nwait_s = 0\n'
+        f'spool = "{site.parent / "spool"}"\n',
         encoding="utf-8",
     )
     assert SECRET not in said(command, capsys, monkeypatch) + caplog.text
