@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 NOBODY = 65534
+NEEDS_ROOT = pytest.mark.skipif(not Path("/usr/sbin/policy-rc.d").exists() and os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture
@@ -25,6 +26,13 @@ def run(
 def stub(folder: Path, name: str, body: str) -> None:
     (folder / name).write_text(f"#!/bin/bash\n{body}\n")
     (folder / name).chmod(0o755)
+
+
+def as_root(folder: Path, apt_get: str) -> None:
+    """Stand for root on a machine whose apt knows every package, and does this."""
+    stub(folder, "id", "echo 0")
+    stub(folder, "apt-cache", "exit 0")
+    stub(folder, "apt-get", apt_get)
 
 
 def test_what_is_missing_is_listed_by_package(script: Path, tmp_path: Path):
@@ -52,14 +60,11 @@ def test_without_root_the_missing_ones_are_named_in_one_line(script: Path, tmp_p
     assert not (tmp_path / "called").exists()
 
 
-@pytest.mark.skipif(not Path("/usr/sbin/policy-rc.d").exists() and os.geteuid() != 0, reason="needs root")
+@NEEDS_ROOT
 def test_as_root_only_what_is_missing_is_installed_and_a_failure_is_named(script: Path, tmp_path: Path):
     calls = tmp_path / "calls"
-    stub(tmp_path, "id", "echo 0")
-    stub(tmp_path, "apt-cache", "exit 0")
-    stub(
+    as_root(
         tmp_path,
-        "apt-get",
         f'echo "$DEBIAN_FRONTEND $*" >> {calls}\n'
         'case "$*" in *" install "*) test -x /usr/sbin/policy-rc.d && echo "E: no network today"; exit 100;; esac',
     )
@@ -75,14 +80,11 @@ def test_as_root_only_what_is_missing_is_installed_and_a_failure_is_named(script
     assert Path("/usr/sbin/policy-rc.d").exists() == had_policy
 
 
-@pytest.mark.skipif(not Path("/usr/sbin/policy-rc.d").exists() and os.geteuid() != 0, reason="needs root")
+@NEEDS_ROOT
 def test_a_package_that_cannot_be_had_does_not_take_the_others_along(script: Path, tmp_path: Path):
     installed = tmp_path / "installed"
-    stub(tmp_path, "id", "echo 0")
-    stub(tmp_path, "apt-cache", "exit 0")
-    stub(
+    as_root(
         tmp_path,
-        "apt-get",
         'case "$*" in *" install "*python3-venv*) echo "E: gone"; exit 100;;\n'
         f'*" install "*) echo "$*" >>{installed};; esac',
     )
