@@ -7,7 +7,7 @@
 -- Lies beside cli_filter.lua or in /etc/opsk. Runs on Lua 5.1 to 5.4.
 local is_set, HERE = ...
 
--- Of what follows only what is needed is compiled: parsing takes longer than asking.
+-- What few submissions need is compiled where it is needed: that takes longer than to skip it.
 local function part(text, ...)
   return assert((loadstring or load)(text, "=opsk-advice.lua"))(...)
 end
@@ -16,27 +16,21 @@ local TYPED = [==[
 --@ cli_filter/typed.lua
 ]==]
 
-local READING = [==[
---@ cli_filter/reading.lua
-]==]
-
 local FILES = [==[
 --@ cli_filter/files.lua
 ]==]
 
-local HEARING = [==[
---@ cli_filter/hearing.lua
-]==]
+--@ cli_filter/reading.lua
 
-local TALKING = [==[
+--@ shared/asking.lua
+
+--@ cli_filter/hearing.lua
+
 --@ cli_filter/talking.lua
-]==]
 
 return function(options, options_json)
-  local read, quoted, absolute, mentioned_variables, library = part(READING, is_set, part, TYPED)
-  local found = read(options, options.type)
+  local found = read_submission(options, options.type)
   if not found then return end
   local base = is_set(options.chdir) and options.chdir or nil
-  local talk = part(TALKING, HERE, quoted, absolute, mentioned_variables, library, part, FILES, HEARING)
-  talk(found, options.type, options_json, base)
+  talk_about(found, options.type, options_json, base)
 end

@@ -92,9 +92,9 @@ def test_what_every_submission_reads_is_small() -> None:
     assert len(hook_text("cli_filter.lua").encode()) < 4096
 
 
-def test_what_follows_is_compiled_in_parts() -> None:
+def test_what_few_submissions_need_is_compiled_on_demand_alone() -> None:
     _, *parts = chunks(ADVICE)
-    assert len(parts) == 5
+    assert parts == [hook_text("cli_filter/typed.lua"), hook_text("cli_filter/files.lua")]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 -- What the advisor answers, and what of it the user sees.
-local VERSION = ...
 --@ shared/hearing.lua
 
 -- As many as OPSK_ADVICE=long may want.
@@ -14,5 +13,3 @@ local function show(command, answer)
   io.stderr:write(table.concat(out))
   return true
 end
-
-return hear, show

@@ -1,5 +1,4 @@
 -- What is submitted, as far as files tell: the script's text, if it may train.
-local is_set, part, TYPED = ...
 --@ shared/words.lua
 
 local function quoted(path)
@@ -69,11 +68,11 @@ local function what_is_submitted(options, command)
 end
 
 -- Returns what is to be asked about; nothing when it trains nothing or wants no advice.
-return function(options, command)
+local function read_submission(options, command)
   local script, argv, may_talk = what_is_submitted(options, command)
   if not argv or (not script and (command == "sbatch" or #argv == 0)) then return nil end
   local text = script or table.concat(argv, " ")
   if not looks_like_training(text) or opted_out(text) or (may_talk and not may_talk()) then return nil end
   return { script = script, script_name = script and argv[1] or nil, argv = argv, text = text,
     ascii = ascii_only(os.getenv) or nil, heterogeneous = has_components(argv[1]) }
-end, quoted, absolute, mentioned_variables, library
+end

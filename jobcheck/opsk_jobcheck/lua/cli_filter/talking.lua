@@ -1,6 +1,4 @@
 -- One conversation with the advisor.
-local HERE, quoted, absolute, mentioned_variables, library, part, FILES, HEARING = ...
---@ shared/asking.lua
 
 -- A second script names a configuration file, which names another.
 local MAX_ROUNDS = 3
@@ -28,7 +26,6 @@ local function advise(talk, fields, found, base)
   local first = question(talk, fields, nil)
   talk.connect()
   talk.say(first)
-  local hear, show = part(HEARING, VERSION) -- compiled while the advisor thinks
   local answer = hear(talk)
   for _ = 1, MAX_ROUNDS do
     if not wanted(answer) then break end
@@ -45,7 +42,7 @@ local function advise(talk, fields, found, base)
   end
 end
 
-return function(found, command, options_json, base)
+local function talk_about(found, command, options_json, base)
   local talk = converse(SETTINGS.cli_deadline_ms / 1000)
   if not talk then return end
   local detail = os.getenv("OPSK_ADVICE")
