@@ -11,7 +11,8 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from opsk_jobcheck.protocol import AdviseQuestion, SubmitQuestion
 from opsk_jobcheck.request import MEMORY_OPTIONS, SlurmRequest
@@ -20,6 +21,11 @@ NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFF
 """``NO_VAL`` and ``INFINITE`` of slurm.h in 32, 16 and 64 bits."""
 MAX_COUNT = 1 << 24
 """Larger counts are no cluster of this world but overflow or nonsense."""
+
+KEPT_OPTIONS = 256
+"""People submit again what they submitted before, with the same options."""
+LONGEST_KEPT_CHARS = 8 << 10
+"""Options that are longer than any that people type are read and forgotten."""
 
 _SPREADING = frozenset(
     {"nodes", "nodelist", "nodefile", "ntasks", "ntasks-per-gpu", "gpus", "gpus-per-task", "tres-per-task"}
@@ -46,7 +52,9 @@ def gpus_of(text: object, *, bare: bool = False) -> tuple[int | None, str | None
     """
     total: int | None = None
     types: set[str | None] = set()
-    for part in _SOCKETS.sub("", str(text or "")).split(","):
+    if not text:
+        return None, None
+    for part in _SOCKETS.sub("", str(text)).split(","):
         words = _GRES_PREFIX.sub("", part.strip()).replace("=", ":").split(":")
         if bare:
             words = ["gpu", *words]
@@ -117,7 +125,33 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
 
 def advise_request(question: AdviseQuestion) -> SlurmRequest:
     """Return the request that ``cli_filter`` saw, with the environment that the job will see."""
-    options = parse_options(question.options_json)
+    text = question.options_json
+    asked = (_asked_with if len(text) <= LONGEST_KEPT_CHARS else _asked_with.__wrapped__)(text)
+    directory = absolute(question.cwd)
+    request = replace(
+        asked.request,
+        is_heterogeneous=question.heterogeneous,
+        directory=directory,
+        submit_directory=None if asked.has_chdir else directory,
+        arguments=question.argv[1:],
+        environment=job_environment(question.env, asked.export),
+    )
+    return without_sizes(request) if request.is_heterogeneous else request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What options say by themselves: the request, which variables the job sees, and whether it starts elsewhere."""
+
+    request: SlurmRequest
+    export: str
+    has_chdir: bool
+
+
+@lru_cache(maxsize=KEPT_OPTIONS)
+def _asked_with(options_json: str) -> _Asked:
+    """Return what options ask for that ``json_cli_options`` gave."""
+    options = parse_options(options_json)
     gres_count, gres_kind = gpus_of(options.get("gres"))
     per_node, kind = gpus_of(options.get("gpus-per-node"), bare=True)
     in_all, kind_in_all = gpus_of(options.get("gpus"), bare=True)
@@ -147,16 +181,11 @@ def advise_request(question: AdviseQuestion) -> SlurmRequest:
         qos=words(options.get("qos")),
         time_limit_s=seconds(options.get("time")),
         is_merged=bool(options),
-        is_heterogeneous=question.heterogeneous,
         is_array=words(options.get("array")) is not None,
         is_left_to_partition=is_left,
         is_exclusive="exclusive" in options,
-        directory=absolute(question.cwd),
-        submit_directory=absolute(question.cwd) if "chdir" not in options else None,
-        arguments=question.argv[1:],
-        environment=job_environment(question.env, options.get("export", "")),
     )
-    return without_sizes(request) if request.is_heterogeneous else request
+    return _Asked(request=request, export=options.get("export", ""), has_chdir="chdir" in options)
 
 
 def absolute(path: str) -> str | None:

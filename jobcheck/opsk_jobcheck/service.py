@@ -134,7 +134,7 @@ class Advisor:
         if question.kind == "ping":
             return
         script = getattr(question, "script", None)
-        if script and answer is not None and answer.status == "advice":
+        if script and answer is not None and answer.status == "advice" and self._site.store.url is not None:
             self._keep_advice(question, answer, talk, script_hash(script)[:12])
         self._audit.write(
             kind=question.kind,

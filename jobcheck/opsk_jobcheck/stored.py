@@ -11,6 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import contradicts
@@ -24,6 +25,7 @@ TYPED_FOR_S = 10.0
 """How long ``salloc`` and ``srun`` may take from ``cli_filter`` to ``job_submit``, which may not see their words."""
 
 
+@lru_cache(maxsize=8)
 def script_hash(text: str) -> str:
     """Return the SHA-256 of a script, in hex; blank lines at its end do not count (``--wrap`` adds one)."""
     return hashlib.sha256(text.rstrip("\n").encode("utf-8", errors="surrogatepass")).hexdigest()

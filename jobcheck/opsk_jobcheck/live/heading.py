@@ -49,9 +49,11 @@ class LiveHead:
     def mapped(self) -> mmap.mmap | None:
         """Return the file of the present state."""
         name = self.generation()
-        if name != self._name or self._map is None:
+        if not name:
+            self._name, self._map = "", None
+        elif name != self._name or self._map is None:
             self._name, self._map = name, None
             with contextlib.suppress(OSError, ValueError), (self._link.parent / name).open("rb") as file:
-                found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if name else None
-                self._map = found if found is not None and found[: len(MAGIC)] == MAGIC else None
+                found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._map = found if found[: len(MAGIC)] == MAGIC else None
         return self._map
