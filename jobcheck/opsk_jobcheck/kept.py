@@ -22,12 +22,28 @@ MOST_PREDICTED, MOST_SEARCHED, MOST_PLACED = 256, 256, 16
 Value = TypeVar("Value")
 
 
+class _Key:
+    """A key that is hashed once: a recipe has a hundred parts, each of which Python asks anew."""
+
+    __slots__ = ("_hash", "_value")
+
+    def __init__(self, value: Hashable) -> None:
+        self._value = value
+        self._hash = hash(value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._value == other._value
+
+
 @dataclass(slots=True)
 class LatestUsed(Generic[Value]):
     """Values by key; the one that was not asked for longest goes first. Not for several threads."""
 
     most: int
-    _values: dict[Hashable, Value] = field(default_factory=dict)
+    _values: dict[_Key, Value] = field(default_factory=dict)
 
     def get(
         self, key: Hashable, work_out: Callable[[], Value], *, is_kept: Callable[[Value], bool] = lambda _: True
@@ -36,20 +52,21 @@ class LatestUsed(Generic[Value]):
 
         What working out raises is not kept, nor a value that ``is_kept`` refuses.
         """
-        if key not in self._values:
+        hashed = _Key(key)
+        if hashed not in self._values:
             value = work_out()
             if not is_kept(value):
                 return value
         else:
-            value = self._values.pop(key)
-        self._values[key] = value
+            value = self._values.pop(hashed)
+        self._values[hashed] = value
         if len(self._values) > self.most:
             del self._values[next(iter(self._values))]
         return value
 
     def __contains__(self, key: Hashable) -> bool:
         """Tell whether something is kept under a key."""
-        return key in self._values
+        return _Key(key) in self._values
 
     def __len__(self) -> int:
         """Return how many values there are."""

@@ -31,7 +31,7 @@ class Told:
 
     def of_script(self, script_hash: str) -> Advised:
         """Return what is told of another script in which the same was read."""
-        return replace(self.advised, comment=replace(self.record, hash=script_hash).render())
+        return replace(self.advised, comment=self.record.render(script_hash=script_hash))
 
 
 class ToldBefore:

@@ -110,9 +110,22 @@ class AdviceRecord:
             return None
         return self.mem_bytes / self.capacity_bytes
 
-    def render(self) -> str:
-        """Return the one line of text that stands for this record."""
-        pairs = ((name, getattr(self, name)) for name in KEYS)
+    def render(self, *, script_hash: str | None = None) -> str:
+        """Return the one line of text that stands for this record, or for the same one of another script.
+
+        Parameters
+        ----------
+        script_hash
+            Of that script, in place of the record's own.
+
+        Raises
+        ------
+        InputError
+            When ``script_hash`` is no hash.
+        """
+        if not _valid("hash", script_hash):
+            raise InputError(f"advice record: hash is {script_hash!r}")
+        pairs = ((name, script_hash if script_hash and name == "hash" else getattr(self, name)) for name in KEYS)
         return " ".join(["opsk:v1", *(f"{name}={_written(value)}" for name, value in pairs if value is not None)])
 
     @classmethod

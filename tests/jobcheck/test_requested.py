@@ -107,6 +107,28 @@ def test_both_hooks_see_the_same_request() -> None:
     assert not contradicts(from_options, from_job)
 
 
+def test_the_same_options_of_another_user_or_place_are_another_request() -> None:
+    """What options say is kept; who asks, where, and with which environment is not theirs."""
+    options = json.dumps({"nodes": "2", "gpus-per-node": "8", "export": "A"})
+    asked = [
+        AdviseQuestion(
+            kind="advise", options_json=options, argv=("a.sh", "1"), cwd="/home/a", env={"A": "1", "B": "2"}
+        ),
+        AdviseQuestion(kind="advise", options_json=options, argv=("b.sh", "2"), cwd="/home/b", env={"A": "3"}),
+        AdviseQuestion(kind="advise", options_json=options, argv=("a.sh",), cwd="/home/a", heterogeneous=True),
+    ]
+    found = [advise_request(question) for question in asked]
+    assert [request.directory for request in found] == ["/home/a", "/home/b", "/home/a"]
+    assert [request.environment for request in found] == [{"A": "1"}, {"A": "3"}, {}]
+    assert [request.arguments for request in found] == [("1",), ("2",), ()]
+    assert [request.nodes for request in found] == [2, 2, None]
+    assert [advise_request(question) for question in asked] == found
+
+
+def test_options_that_are_longer_than_is_kept_are_read_all_the_same() -> None:
+    assert typed(comment="x" * 20_000, nodes="3").nodes == 3
+
+
 def test_unset_fields_are_not_asked_for() -> None:
     job = {"min_nodes": NO_VAL, "max_nodes": NO_VAL, "num_tasks": NO_VAL, "ntasks_per_node": 65534, "shared": 65534}
     assert submitted(**job) == SlurmRequest(nodes=1, is_merged=True, is_left_to_partition=True, arguments=("8",))

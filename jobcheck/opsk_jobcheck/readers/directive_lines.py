@@ -12,6 +12,8 @@ SPACE = " \t\r\v\f"
 """What C's ``isspace`` takes, but for the end of a line."""
 
 _SIGNS = re.compile(r"[\\\"'#]")
+_FIRST_SIGN = re.compile(rf"[{SPACE}]*(?=[#\n]|\Z)")
+"""A line that is blank or a comment, up to its sign."""
 _WORD = re.compile(rf"[^{SPACE}]+")
 _OTHERS = (("#PBS", "pbs"), ("#BSUB", "lsf"), ("#COBALT", "cobalt"))
 
@@ -60,6 +62,17 @@ def _blank_separated(line: str) -> tuple[str, ...]:
     words = _WORD.findall(line)[:MAX_WORDS]
     end = next((at for at, word in enumerate(words) if word.lower() in SEPARATORS), len(words))
     return tuple(words[:end])
+
+
+def head_end(text: str) -> int:
+    """Return where the first command of a script begins, the length of the text where there is none."""
+    start = 0
+    while found := _FIRST_SIGN.match(text, start):
+        newline = text.find("\n", found.end())
+        if newline < 0:
+            return len(text)
+        start = newline + 1
+    return start
 
 
 def head_lines(head: str) -> Iterator[str]:

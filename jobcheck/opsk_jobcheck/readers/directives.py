@@ -18,6 +18,7 @@ from opsk_jobcheck.readers.directive_lines import (
     MAX_WORDS,
     SEPARATORS,
     SPACE,
+    head_end,
     head_lines,
     other_scheduler,
     sbatch_words,
@@ -27,6 +28,8 @@ from opsk_jobcheck.requested import MAX_COUNT, gpus_of
 
 MAX_HEAD_CHARACTERS = 1 << 20
 """Directives stand at the top; behind a comment of this size nobody looks for more."""
+KEPT_HEADS, LONGEST_KEPT_CHARS = 256, 1 << 13
+"""What few people change between two submissions; longer heads than people write are read and forgotten."""
 MAX_TEXT = 200
 """Longest piece of a script that is kept as evidence or shown in a message."""
 
@@ -122,17 +125,25 @@ def read_directives(text: str, *, file: str) -> Directives:
     file
         Its name, for evidence and messages.
     """
-    return _Reading(file).read(text)
+    head = _head(text)
+    return (_read if len(head) <= LONGEST_KEPT_CHARS else _read.__wrapped__)(head, file)
+
+
+@lru_cache(maxsize=KEPT_HEADS)
+def _read(head: str, file: str) -> Directives:
+    """Return what the lines at the top of a script ask for."""
+    return _Reading(file).read(head)
 
 
 def directive_options(text: str) -> dict[str, str]:
     """Return all options of the directive lines by their long names, as text; the last of several equal ones wins."""
-    return dict(_options_of(text[:MAX_HEAD_CHARACTERS]))
+    head = _head(text)
+    return dict((_options_of if len(head) <= LONGEST_KEPT_CHARS else _options_of.__wrapped__)(head))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=KEPT_HEADS)
 def _options_of(head: str) -> tuple[tuple[str, str], ...]:
-    """Return the options of one script in the order given; one answer asks for them several times."""
+    """Return the options of one script in the order given."""
     reading = _Reading("")
     lines, _, _ = _directive_lines(head)
     return tuple((option.name, option.value) for option in reading._options(lines))
@@ -162,9 +173,8 @@ class _Reading:
         self.unknown: dict[str, Unknown] = {}
         self.problems: list[Problem] = []
 
-    def read(self, text: str) -> Directives:
-        """Return the directives of a script."""
-        head = text[:MAX_HEAD_CHARACTERS]
+    def read(self, head: str) -> Directives:
+        """Return the directives of a script by its head."""
         lines, het_line, wrong = _directive_lines(head)
         for each in wrong:
             self._problem(*each)
@@ -306,6 +316,12 @@ class _Reading:
             name: Unknown(field=name, why=why, file=self.file, line=line)
             for name in ("plan.nodes", "plan.gpus_per_node", "plan.gpus", "gpu")
         }
+
+
+def _head(text: str) -> str:
+    """Return a script up to its first command, or a little more: what is looked at here."""
+    head = text[:MAX_HEAD_CHARACTERS]
+    return head[: max(head_end(head), MAX_TEXT)]
 
 
 @lru_cache(maxsize=4)

@@ -84,13 +84,12 @@ def read_script(
         arguments=arguments,
         files=files,
     )
-    workload = _read(result, resources, statements, file=file, files=files or {})
+    workload = _read(result, resources, statements, file=file, files=files or {}, job_name=directives.job_name)
     extra = (
         *((problem,) if problem else ()),
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
     )
-    named = replace(workload, job_name=directives.job_name)
-    return apply_statements(_with_problems(named, extra), statements)
+    return apply_statements(_with_problems(workload, extra), statements)
 
 
 def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
@@ -121,7 +120,13 @@ def _places(request: SlurmRequest | None) -> dict[str, Text]:
 
 
 def _read(
-    result: Run, resources: Resources, statements: Statements, *, file: str, files: Mapping[str, str]
+    result: Run,
+    resources: Resources,
+    statements: Statements,
+    *,
+    file: str,
+    files: Mapping[str, str],
+    job_name: str | None,
 ) -> Workload:
     """Put together what resources, framework and named files say."""
     acting = commands(result.invocations)
@@ -152,6 +157,7 @@ def _read(
     return Workload(
         framework=framework,
         launcher=_launcher(result, resources, launch),
+        job_name=job_name,
         is_training=is_training,
         gpu=resources.gpu_type,
         model=findings.model(name),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from opsk.workload.workload import Evidence
-from opsk_jobcheck.readers.directive_lines import sbatch_words
+from opsk_jobcheck.readers.directive_lines import head_end, head_lines, sbatch_words
 from opsk_jobcheck.readers.directives import read_words
 from opsk_jobcheck.readers.sbatch import Directives, read_directives
 
@@ -167,3 +169,23 @@ def test_gpus_left_to_be_filled_in_are_none(value: str) -> None:
     directives = read_directives(f"#!/bin/bash\n#SBATCH --nodes=2 --gres={value} --ntasks-per-node=4\n", file="job.sh")
     assert (directives.nodes, directives.gpus_per_node, directives.gpu_type) == (2, None, None)
     assert [unknown.field for unknown in directives.unknown] == ["plan.gpus_per_node"]
+
+
+LINES = ["#!/bin/bash", "#SBATCH -N4", " \t# a", "", "  ", "\r", "\v", "srun x", "a # b", "é"]
+
+
+@given(st.lists(st.sampled_from(LINES)))
+def test_the_head_of_a_script_ends_where_its_first_command_begins(lines: list[str]) -> None:
+    for text in ("\n".join(lines), "\n".join(lines) + "\n"):
+        assert head_end(text) == min(sum(len(line) + 1 for line in head_lines(text)), len(text))
+
+
+def test_the_same_head_is_cited_with_each_scripts_own_name() -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=4\nsrun true\n"
+    cited = [read_directives(text, file=file).evidence[0].file for file in ("one.sh", "other.sh", "one.sh")]
+    assert cited == ["one.sh", "other.sh", "one.sh"]
+
+
+def test_a_head_that_is_longer_than_is_kept_is_read_all_the_same() -> None:
+    text = "#!/bin/bash\n" + "# so much to say\n" * 1000 + "#SBATCH --nodes=4\nsrun true\n#SBATCH --nodes=5\n"
+    assert read_directives(text, file="job.sh").nodes == 4

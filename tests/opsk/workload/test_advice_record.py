@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,16 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 def test_a_known_record_is_written_to_the_letter() -> None:
     record = AdviceRecord(verdict=Verdict.TIGHT, fit=0.87, mem_bytes=73.8e9, step_s=12.3456789, tflops=412.0, tp=4)
     assert record.render() == "opsk:v1 verdict=tight fit=0.87 mem_bytes=73800000000 step_s=12.3457 tflops=412 tp=4"
+
+
+@given(records, st.from_regex(r"[0-9a-f]{8,64}", fullmatch=True))
+def test_a_record_written_for_another_script_differs_in_the_hash_alone(record: AdviceRecord, script_hash: str) -> None:
+    assert record.render(script_hash=script_hash) == replace(record, hash=script_hash).render()
+
+
+def test_a_record_is_not_written_for_what_is_no_hash() -> None:
+    with pytest.raises(InputError, match="hash is 'a b'"):
+        AdviceRecord(verdict=Verdict.FITS).render(script_hash="a b")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED
 from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
 from opsk_jobcheck.readers.shell.source import expanded_source
 from opsk_jobcheck.readers.shell.syntax import Lit, Simple
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, known_of, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
@@ -218,7 +218,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     """``source``: a file that was given is read in place; a certain path is asked for."""
     if len(words) < 2:
         return None
-    evaluator.record(words, command.line)
+    evaluator.record(words, known_of(words), command.line)
     source = named_source(evaluator, words[1])
     if source is None or evaluator.depth > 8:
         evaluator.scope.maybe_set_by = words[1].shown
@@ -231,7 +231,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
 
 def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``cd``: whether it succeeds is not told, where it leads is."""
-    evaluator.record(words, command.line)
+    evaluator.record(words, known_of(words), command.line)
     targets = [word for word in words[1:] if word.known not in ("-P", "-L", "-e", "--")]
     if not targets:
         lost(evaluator.scope, "cd without a directory goes home", command.line)
@@ -258,7 +258,7 @@ def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     """``eval`` and ``exec``: the words are one more command."""
     if words[0].known == "exec":
         if len(words) > 1:
-            evaluator.record(words[1:], command.line)
+            evaluator.record(words[1:], known_of(words[1:]), command.line)
         return None
     blank = literal(" ", command.line)
     parts = [part for word in words[1:] for part in (*word.parts, *blank.parts)]
@@ -313,7 +313,7 @@ def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         name = words[2].known.partition("[")[0]
         evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
         return True
-    evaluator.write(words, command)
+    evaluator.write(words, known_of(words), command)
     return True
 
 

@@ -252,7 +252,8 @@ class Evaluator:
         if not command.words:
             for assignment in command.assignments:
                 assign(expander, assignment)
-            self.write([], command)
+            if command.redirects:
+                self.write([], (), command)
             return True
         words = expander.words(command.words)
         if not words:
@@ -262,25 +263,25 @@ class Evaluator:
             return commands.HANDLERS[name](self, command, words)
         if name in self.functions:
             return self._call(self.functions[name], words)
-        self.write(words, command)
+        known = known_of(words)
+        self.write(words, known, command)
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
             for assignment in command.assignments:
                 assign(self.expander(), assignment)
                 export(self.scope, assignment.name)
-        self.record(words, command.line)
+        self.record(words, known, command.line)
         self.scope = outer
         return None
 
-    def record(self, words: list[Text], line: int) -> None:
+    def record(self, words: list[Text], known: tuple[str, ...], line: int) -> None:
         """Keep an invocation, and walk what it hands to another shell."""
         if len(self.invocations) >= MAX_INVOCATIONS:
             if not self.is_full:
                 self.problems.append((line, "the script runs more commands than opsk follows; the rest is not read"))
             self.is_full = True
             return
-        known = known_of(words)
         where = command_directory(words, known, directory(self.scope))
         invocation = Invocation(
             words=tuple(words), line=line, certain=self.certain, directory=where, facts={"known words": known}
@@ -290,7 +291,7 @@ class Evaluator:
             return
         walk_handed_over(self, words, known, where)
 
-    def write(self, words: list[Text], command: Simple) -> None:
+    def write(self, words: list[Text], known: tuple[str, ...], command: Simple) -> None:
         """Keep the texts that a command writes into files, and which files it changes unseen."""
         where = directory(self.scope)
         unseen: list[Text] = []
@@ -305,7 +306,7 @@ class Evaluator:
             self.written[key] = join((before, text)) if before is not None else text
             self.changed.pop(key, None)
         name = words[0].shown[:40] if words else "a redirection"
-        for path in changed_files(words, known_of(words), unseen):
+        for path in changed_files(words, known, unseen):
             self.changed[place_key(path, where)] = name
 
     def _call(self, function: Function, words: list[Text]) -> bool | None:

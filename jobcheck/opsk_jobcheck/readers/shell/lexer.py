@@ -39,9 +39,19 @@ class Lexer:
 
     def line(self) -> int:
         """Return the line of the next character."""
-        if not self._line_start <= self.position < self._line_end:  # most are on the line that was asked for last
-            self._line, self._line_start, self._line_end = self.source.line_and_span(self.position)
+        if not self._line_start <= self.position < self._line_end:
+            self._look_up_line(self.position)
         return self._line
+
+    def _line_of(self, offset: int) -> int:
+        """Return the line of a character."""
+        if not self._line_start <= offset < self._line_end:
+            self._look_up_line(offset)
+        return self._line
+
+    def _look_up_line(self, offset: int) -> None:
+        """Look a character's line up; most are on the line that was asked for last."""
+        self._line, self._line_start, self._line_end = self.source.line_and_span(offset)
 
     def skip_blank(self) -> None:
         """Skip blanks, joined lines and a comment, but no newline."""
@@ -191,12 +201,16 @@ class Lexer:
         while start < stop:
             newline = self.text.find("\n", start, stop)
             cut = stop if newline < 0 else newline + 1
-            segments.append(Lit(self.text[start:cut], self.source.line_at(start), quoted=True))
+            segments.append(Lit(self.text[start:cut], self._line_of(start), quoted=True))
             start = cut
 
     def _double_quoted(self, segments: list[Segment]) -> None:
-        segments.append(Lit("", self.line(), quoted=True))
+        line = self.line()
+        segments.append(Lit("", line, quoted=True))
         self.position += 1
+        if match := _QUOTED_PLAIN.match(self.text, self.position):  # mostly all of it, or up to a variable
+            self._by_lines(segments, self.position, match.end(), line)
+            self.position = match.end()
         while self.position < self.end and self.text[self.position] != '"':
             self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
         self.position += 1

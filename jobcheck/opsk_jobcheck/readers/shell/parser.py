@@ -32,8 +32,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_PLAIN_WORD = re.compile(r"[ \t]*([^\s'\"\\$`;&|<>()#]+)(?=[ \t\n])")
-"""A word without quotes, expansions or redirections, with the blanks before it: most words are such."""
+_PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
+"""Words of one line without quotes, expansions or redirections: most words are such."""
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
@@ -326,11 +326,8 @@ class Parser:
         lexer, words = self.lexer, command.words
         declares = False
         while lexer.position < lexer.end:
-            if words and not declares and (match := _PLAIN_WORD.match(lexer.text, lexer.position)):
-                lexer.position = match.start(1)
-                line = lexer.line()
-                words.append(Word([Lit(match.group(1), line, quoted=False)], line))
-                lexer.position = match.end()
+            if words and not declares and (plain := self._plain_words()):
+                words += plain
                 continue
             lexer.skip_blank()
             if redirect := self.redirections.read():
@@ -344,6 +341,16 @@ class Parser:
                 break
         self.words += len(words)
         return command
+
+    def _plain_words(self) -> list[Word]:
+        """Parse the words that come next on this line and are nothing but themselves."""
+        lexer = self.lexer
+        match = _PLAIN_WORDS.match(lexer.text, lexer.position)
+        if match is None:
+            return []
+        line = lexer.line()
+        lexer.position = match.end()
+        return [Word([Lit(word, line, quoted=False)], line) for word in match.group().split()]
 
     def _assignment(self) -> Assignment | None:
         """Parse ``name=value`` when one starts here."""
@@ -360,7 +367,9 @@ class Parser:
             self.lexer.skip_space()
             if self.lexer.take(")"):
                 break
-            if word := self.lexer.read_word():
+            if plain := self._plain_words():
+                words += plain
+            elif word := self.lexer.read_word():
                 words.append(word)
             else:
                 self.lexer.position += 1
