@@ -8,6 +8,8 @@ from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
+_PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
+"""Words of one line without quotes, expansions or redirections: most words are such."""
 _QUOTED_PLAIN = re.compile(r'[^"\\$`]+')
 _TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
 _BODY_PLAIN = re.compile(r"[^\\$`]+")
@@ -101,6 +103,21 @@ class Lexer:
             else:
                 self._read_segment(segments, sign)
         return Word(segments, line) if segments else None
+
+    def read_plain_words(self) -> list[Word]:
+        """Read the words that come next and are nothing but themselves, with the blanks between; most words are such.
+
+        They stand on one line of this text, which may have come from several of the script: a variable's value has lost
+        what joined them.
+        """
+        match = _PLAIN_WORDS.match(self.text, self.position)
+        if match is None:
+            return []
+        line, start, self.position = self.line(), self.position, match.end()
+        if match.end() <= self._line_end:
+            return [Word([Lit(word, line, quoted=False)], line) for word in match.group().split()]
+        found = [(word.group(), self._line_of(word.start())) for word in _PLAIN.finditer(self.text, start, match.end())]
+        return [Word([Lit(word, line, quoted=False)], line) for word, line in found]
 
     def read_text(self, *, quoted: bool) -> Word:
         """Read all that is left as one word, blanks included (the argument of ``${x:-...}``)."""

@@ -32,8 +32,6 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
-"""Words of one line without quotes, expansions or redirections: most words are such."""
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
@@ -326,7 +324,7 @@ class Parser:
         lexer, words = self.lexer, command.words
         declares = False
         while lexer.position < lexer.end:
-            if words and not declares and (plain := self._plain_words()):
+            if words and not declares and (plain := lexer.read_plain_words()):
                 words += plain
                 continue
             lexer.skip_blank()
@@ -341,16 +339,6 @@ class Parser:
                 break
         self.words += len(words)
         return command
-
-    def _plain_words(self) -> list[Word]:
-        """Parse the words that come next on this line and are nothing but themselves."""
-        lexer = self.lexer
-        match = _PLAIN_WORDS.match(lexer.text, lexer.position)
-        if match is None:
-            return []
-        line = lexer.line()
-        lexer.position = match.end()
-        return [Word([Lit(word, line, quoted=False)], line) for word in match.group().split()]
 
     def _assignment(self) -> Assignment | None:
         """Parse ``name=value`` when one starts here."""
@@ -367,7 +355,7 @@ class Parser:
             self.lexer.skip_space()
             if self.lexer.take(")"):
                 break
-            if plain := self._plain_words():
+            if plain := self.lexer.read_plain_words():
                 words += plain
             elif word := self.lexer.read_word():
                 words.append(word)

@@ -152,3 +152,13 @@ def test_what_a_template_leaves_to_be_filled_in_is_one_word() -> None:
 def test_redirections_stay_redirections(text: str) -> None:
     assert commands(read(text + "\n"))[0][0] == "run"
     assert not any("<" in (word or "") for word in commands(read(text + "\n"))[0])
+
+
+def test_words_handed_to_another_shell_keep_the_lines_that_they_were_written_on() -> None:
+    result = read('CMD="python t.py \\\n  --a 1 \\\n  --b 2"\nbash -c "$CMD --c 3 | tee log"\n')
+    inner = next(entry for entry in result.invocations if entry.known_words[:2] == ("python", "t.py"))
+    lines = [(word.known, word.line) for word in inner.words]
+    assert lines == [
+        *(("python", 1), ("t.py", 1), ("--a", 2), ("1", 2), ("--b", 3), ("2", 3)),
+        *(("--c", 4), ("3", 4)),
+    ]
