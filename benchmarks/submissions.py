@@ -167,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument(
         "--pairs",
         type=int,
-        default=11,
+        default=21,
         help="of blocks, with and without opsk's hooks: of five the median still wanders by 0.02",
     )
     told.add_argument("--recipes", type=int, default=RECIPES, help="models among the training jobs")
