@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,19 @@ settings.load_profile(os.environ.get("OPSK_HYPOTHESIS", "same"))
 
 # A shell that starts the tests in the background has them ignore SIGINT, and every process that they start as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+MACHINES_OWN = tuple(map(Path, ("/etc/opsk", "/var/lib/opsk", "/var/spool/opsk", "/var/log/opsk", "/run/opsk")))
+"""Where an installed opsk keeps what is its own; what a test leaves there others find, on this machine and for good."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_of_the_machines_own() -> Iterator[None]:
+    """Fail the tests of a file that make a folder of an installed opsk."""
+    missing = [path for path in MACHINES_OWN if not path.exists()]
+    yield
+    made = [str(path) for path in missing if path.exists()]
+    assert not made, f"made by a test, and to be removed by hand: {', '.join(made)}"
 
 
 @pytest.fixture(scope="session")
