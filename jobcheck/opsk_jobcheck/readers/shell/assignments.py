@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.syntax import Assignment
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join, unknown
 
 
 def assign(expander: Expander, assignment: Assignment) -> None:
@@ -22,11 +22,26 @@ def assign(expander: Expander, assignment: Assignment) -> None:
     elif isinstance(before, Array) and not assignment.append:
         text = expander.text(assignment.value)
         scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
+    elif (is_integer := scope.is_integer(name)) is not False:
+        scope.set(name, Scalar(_integer(expander, assignment, is_sure=is_integer is True)))
     elif assignment.append:
         added = expander.text(assignment.value)
         scope.set(name, Scalar(join((scope.text(name, assignment.line), added))))
     else:
         scope.set(name, Scalar(expander.text(assignment.value)))
+
+
+def _integer(expander: Expander, assignment: Assignment, *, is_sure: bool) -> Text:
+    """Return what an integer variable holds after ``name=expression`` or ``name+=expression``."""
+    text, line = expander.text(assignment.value), assignment.line
+    if not is_sure:
+        return unknown(f"{assignment.name} may be an integer, which is calculated", line)
+    if text.known is None:
+        return text
+    if not assignment.append:
+        return expander.calculated(text.known, line)
+    before = expander.scope.text(assignment.name, line)
+    return before if before.known is None else expander.calculated(f"({before.known or 0})+({text.known or 0})", line)
 
 
 def _with_member(expander: Expander, assignment: Assignment, before: Variable | None) -> Array:

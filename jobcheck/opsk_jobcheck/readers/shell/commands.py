@@ -11,7 +11,7 @@ from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
 from opsk_jobcheck.readers.shell.other_shells import named_source
-from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED
+from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED, INTEGER
 from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
 from opsk_jobcheck.readers.shell.source import expanded_source
 from opsk_jobcheck.readers.shell.syntax import Lit, Simple
@@ -28,24 +28,33 @@ _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
 def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
     _hide_locals(evaluator, command, words)
-    is_integer = any((word.known or "").startswith("-") and "i" in (word.known or "") for word in words[1:])
-    is_associative = any((word.known or "").startswith("-") and "A" in (word.known or "") for word in words[1:])
+    flags = [known for word in words[1:] if (known := word.known or "").startswith(("-", "+"))]
+    is_integer = any(flag.startswith("-") and "i" in flag for flag in flags)
+    is_associative = any(flag.startswith("-") and "A" in flag for flag in flags)
+    if is_integer or any(flag.startswith("+") and "i" in flag for flag in flags):
+        for name in _declared(command, words):
+            evaluator.scope.make_integer(name, is_integer=is_integer)
     for assignment in command.arrays:
         if is_associative:
             evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
             assign(evaluator.expander(), assignment)
-            if is_integer:
-                _calculate(evaluator, assignment.name, command.line)
     for word in words[1:]:
         known = word.known or ""
         name, sign, _ = known.partition("=")
         if sign and _NAME.fullmatch(name):
-            evaluator.scope.set(name, Scalar(_after(word, len(name) + 1)))
-            if is_integer:
-                _calculate(evaluator, name, command.line)
+            value = _after(word, len(name) + 1)
+            if evaluator.scope.is_integer(name) and value.known is not None:
+                value = evaluator.expander().calculated(value.known, command.line)
+            evaluator.scope.set(name, Scalar(value))
     _exported(evaluator, command, words)
     return True
+
+
+def _declared(command: Simple, words: list[Text]) -> list[str]:
+    """Return the names that a declaration is about, with and without a value."""
+    named = [(word.known or "").partition("=")[0] for word in words[1:]]
+    return [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]
 
 
 def _exported(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
@@ -55,8 +64,7 @@ def _exported(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
     keeps = any((flag.startswith("+") and "x" in flag) or (flag == "-n" and hands_on) for flag in flags)
     if not (hands_on or keeps) or any("f" in flag or "p" in flag for flag in flags):
         return
-    named = [(word.known or "").partition("=")[0] for word in words[1:]]
-    for name in [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]:
+    for name in _declared(command, words):
         if keeps:
             keep_to_itself(evaluator.scope, name)
         else:
@@ -77,15 +85,10 @@ def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> No
             if not evaluator.certain:
                 before = Scalar(unknown(f"{name} may be local to a function", command.line))
             hidden.append((name, before))
+            hidden.append((INTEGER + name, evaluator.scope.variables.get(INTEGER + name)))
+            evaluator.scope.make_integer(name, is_integer=False)
             if name in named and name not in assigned:
                 evaluator.scope.remove(name)
-
-
-def _calculate(evaluator: Evaluator, name: str, line: int) -> None:
-    """Replace the text of an integer variable by its value."""
-    text = evaluator.scope.text(name, line)
-    if text.known is not None:
-        evaluator.scope.set(name, Scalar(evaluator.expander().calculated(text.known, line)))
 
 
 def _after(text: Text, count: int) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,10 @@ from opsk_jobcheck.readers.shell.values import (
 EXPORTED, ALL_EXPORTED = "export ", "export *"
 """What stands before a variable's name under which a scope keeps whether it is exported, and of all that are set from
 now on (``set -a``). No variable of a shell can be called so."""
+INTEGER = "integer "
+"""The same for variables that ``declare -i`` has made integers: what they are given is calculated."""
+
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 @dataclass(slots=True)
@@ -68,7 +73,13 @@ class Scope:
         self.maybe_set_by = other.maybe_set_by
 
     def set(self, name: str, variable: Variable) -> None:
-        """Give a variable a value."""
+        """Give a variable a value; one of an integer variable that would have to be calculated first is not known."""
+        if INTEGER + name in self.variables and isinstance(variable, Scalar):
+            known = variable.text.known
+            if known is not None and not _DECIMAL.fullmatch(known):
+                variable = Scalar(
+                    unknown(f"{name} is an integer, and {known[:40]!r} is calculated", variable.text.line)
+                )
         self.variables[name] = variable
         self.unset.discard(name)
         if ALL_EXPORTED in self.variables and not name.startswith(EXPORTED):
@@ -77,6 +88,7 @@ class Scope:
     def remove(self, name: str) -> None:
         """Unset a variable."""
         self.variables.pop(name, None)
+        self.variables.pop(INTEGER + name, None)
         self.unset.add(name)
 
     def forget(self, name: str) -> None:
@@ -102,6 +114,20 @@ class Scope:
             return True
         is_asked = self.asked is None or name in self.asked
         return self.environment is not None and is_asked and not self.maybe_set_by
+
+    def is_integer(self, name: str) -> bool | None:
+        """Return whether what a variable is given is calculated; ``None`` when that depends on a test."""
+        mark = self.variables.get(INTEGER + name)
+        if mark is None:
+            return False
+        return True if isinstance(mark, Scalar) and mark.text.known is not None else None
+
+    def make_integer(self, name: str, *, is_integer: bool) -> None:
+        """Note that what a variable is given is calculated from now on, or no more."""
+        if is_integer:
+            self.variables[INTEGER + name] = Scalar(Text())
+        else:
+            self.variables.pop(INTEGER + name, None)
 
     def ifs(self) -> str | None:
         """Return the characters that words are split at, ``None`` when they are not known."""

@@ -125,6 +125,7 @@ class Writer:
             f"IFS={self.of(*SEPARATORS)} read -r A B C <<< {self.of(*READ)}",
             f'unset {name}; : "${{{name}:=5}}"',
             self.of("((I++))", "let I+=1", "let 'J = 4'", "printf -v A %s 5", "declare -i I=3+4", "unset 'R[0]'"),
+            self.of("I+=2", "I=J+1", "I+=3*2", "declare -i A=2", "declare -i B", "declare +i A", "declare -i J; J+=1"),
             self.of("IFS=,", "IFS=$' \\t\\n'", "unset IFS", "(A=77)", "{ B=$A; }", "eval 'C=x; D=y'"),
         )
 
@@ -137,7 +138,7 @@ class Writer:
             f'"*") {block()} ;;\n*) {block()} ;;\nesac',
             f"{self.test()} {self.of('&&', '||')} {name}={self.word()}",
             f"for {name} in {words}; do\n{block()}\n{self.of('', 'break', 'continue')}\ndone",
-            f"f() {{ {self.of('local A=9', 'local B', ':', 'declare C=3')}\n{block()}\n"
+            f"f() {{ {self.of('local A=9', 'local B', ':', 'declare C=3', 'local -i A=4', 'local -i B')}\n{block()}\n"
             f"{self.of('', 'return', self.test() + ' && return')}\nD=$1\n}}\nf {self.word()}",
         )
 
