@@ -12,6 +12,7 @@ from opsk.workload.defaults import Assumption
 from opsk.workload.plan import StatedPlan
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice import Advice
+from opsk_jobcheck.readers.ranks import NODES_OPTION
 from opsk_jobcheck.readers.ranks import OPTION as RANKS
 from opsk_jobcheck.suggestions import ASKED_GPUS, MOST_MICRO_BATCH
 from opsk_jobcheck.waste import Waste, WasteKind, idle_gpus
@@ -36,8 +37,9 @@ def as_launched(workload: Workload) -> Workload:
         what = f"the launcher starts {ranks} ranks, and the job asks for {asked} GPUs"
         problem = Problem(what=what, hint=f"ask for {ranks} GPUs, or start {asked} ranks")
         return replace(workload, problems=(*workload.problems, problem))
-    per_node = ranks // plan.nodes if plan.nodes and ranks % plan.nodes == 0 else None
-    nodes = plan.nodes if per_node else None
+    nodes = int(told) if (told := options.get(NODES_OPTION)) else plan.nodes
+    per_node = ranks // nodes if nodes and ranks % nodes == 0 else None
+    nodes = nodes if per_node else None
     batch = _batch(workload, ranks, asked)
     return replace(
         workload,

@@ -92,12 +92,22 @@ _TALKERS = frozenset(
 
 
 def commands(invocations: Sequence[Invocation]) -> list[Invocation]:
-    """Return the invocations that do something: not what is only said or set up."""
+    """Return the invocations that do something: not what is only said or set up, nor flags that were cut off."""
     return [
         invocation
         for invocation in invocations
-        if invocation.words and invocation.known_words[0].rpartition("/")[2] not in _TALKERS
+        if invocation.words
+        and invocation.known_words[0].rpartition("/")[2] not in _TALKERS
+        and not is_cut_off(invocation)
     ]
+
+
+def is_cut_off(invocation: Invocation) -> bool:
+    r"""Tell whether a command is nothing but the flags of another, from which a comment or a blank has cut them off.
+
+    Behind ``\\`` and a blank, or a line that is a comment, a shell begins a new command, and does not find it.
+    """
+    return invocation.known_words[0].startswith("--")
 
 
 def framework_of(invocations: Sequence[Invocation]) -> str | None:

@@ -80,17 +80,43 @@ def _may_spread(invocation: Invocation) -> bool:
     return not words or words[0].known is None or not _SPREADS.isdisjoint(names_of(invocation))
 
 
-def state_launch(launch: Launch | None, findings: Findings) -> None:
-    """State nodes and GPUs as ``srun`` and the launcher have them, where Slurm was not asked for them."""
+def state_launch(launch: Launch | None, resources: Resources, findings: Findings) -> None:
+    """State nodes and GPUs as ``srun`` and the launcher have them, where Slurm was not asked for them, or for more."""
     step = launch.step if launch else None
     if launch is None or step is None:
         return
+    _state_part(launch, step, resources, findings)
     if any(name in findings.unknown for name in ("plan.nodes", "plan.gpus_per_node", "plan.gpus")):
         return
     for name in ("nodes", "gpus_per_node", "gpus"):
         value = getattr(step, name)
         if value is not None and f"plan.{name}" not in findings.values:
             findings.state(f"plan.{name}", value, launch.line, f"srun: {name.replace('_', ' ')} {value}")
+
+
+def _state_part(launch: Launch, step: Resources, resources: Resources, findings: Findings) -> None:
+    """State what a step trains on that takes a part of the job's nodes; say so where that is left to Slurm.
+
+    A step on one node may be one of several that train together: it counts where the launcher is told of as many nodes
+    as the step has, or where it starts several ranks on each by itself.
+    """
+    told, nodes, tasks = _given(launch.own, NODES), resources.nodes, step.ntasks
+    if nodes and step.nodes and step.nodes < nodes:
+        if told[1] == step.nodes if told else not launch.agent and (tasks or 0) > step.nodes:
+            findings.state("plan.nodes", step.nodes, launch.line, f"srun: nodes {step.nodes} of {nodes}")
+            if step.gpus_per_node:
+                findings.state(
+                    "plan.gpus_per_node", step.gpus_per_node, launch.line, f"srun: {step.gpus_per_node} GPUs"
+                )
+            each = findings.get("plan.gpus_per_node")
+            gpus = step.gpus or (step.nodes * each if each else None)
+            findings.values.pop("plan.gpus", None)
+            if gpus:
+                findings.state("plan.gpus", gpus, launch.line, f"srun: nodes {step.nodes} × {each} GPUs")
+    elif nodes and tasks and resources.ntasks and not launch.agent and nodes < tasks < resources.ntasks and not told:
+        for name in ("plan.nodes", "plan.gpus"):
+            why = f"srun starts {tasks} of {resources.ntasks} tasks, on which nodes is left to Slurm"
+            findings.cannot_tell(name, why, launch.line)
 
 
 def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> None:

@@ -7,6 +7,8 @@ from opsk_jobcheck.readers.findings import Findings
 
 OPTION = "launcher.ranks"
 """Name of the option of a workload that says so."""
+NODES_OPTION = "launcher.nodes"
+"""The same of the nodes, where the launcher is told of fewer than the job has."""
 _ALL = ("--num-processes",)
 """Flags that count the ranks of all nodes (``accelerate launch``)."""
 _PER_NODE = ("--nproc-per-node", "--num-gpus")
@@ -27,6 +29,8 @@ def read_ranks(arguments: Arguments, findings: Findings) -> None:
         total = per_node * agents if agents else None
     if total and total <= MAX_RANKS:
         findings.options[OPTION] = str(total)
+        if nodes and per_node and nodes < (findings.get("plan.nodes") or 0):
+            findings.options[NODES_OPTION] = str(nodes)
 
 
 def _number(arguments: Arguments, names: tuple[str, ...]) -> int | None:

@@ -11,7 +11,14 @@ from opsk_jobcheck.readers.arguments import Arguments, arguments_of
 from opsk_jobcheck.readers.connectivity import CONNECTIVITY
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.following import follow
-from opsk_jobcheck.readers.frameworks import commands, launcher_of, looks_like_training, more_exactly, training_command
+from opsk_jobcheck.readers.frameworks import (
+    commands,
+    is_cut_off,
+    launcher_of,
+    looks_like_training,
+    more_exactly,
+    training_command,
+)
 from opsk_jobcheck.readers.hf_model import public_name
 from opsk_jobcheck.readers.huggingface import state_config
 from opsk_jobcheck.readers.launchers import Launch, check_launch, launch_of, one_task_per_gpu, state_launch
@@ -35,6 +42,8 @@ from opsk_jobcheck.request import SlurmRequest
 
 MAX_SCRIPT_CHARS = 1 << 18
 MAX_WANTED_FILES = 8
+MAX_CUT_OFF = 4
+"""Commands of which it is said that they are none."""
 _NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
 _PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
 _CONFIG_SUFFIX = "config.json"
@@ -134,8 +143,9 @@ def _read(
     findings = Findings(file, places=result.places)
     _resources(resources, findings)
     resources = without_spares(resources, acting, findings)
+    _cut_off(result, findings)
     launch = launch_of(result, found[1].invocation if found else training_command(result.invocations))
-    state_launch(launch, findings)
+    state_launch(launch, resources, findings)
     is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
     check_launch(launch, resources, findings, is_preset=is_preset)
     _launched(result, found[1].arguments if found else None, findings)
@@ -168,6 +178,15 @@ def _read(
         unknown=tuple(findings.unknown.values()),
         problems=tuple(findings.problems),
     )
+
+
+def _cut_off(result: Run, findings: Findings) -> None:
+    """Say which flags a comment or a blank has cut off from their command; they are none of its settings."""
+    for entry in [entry for entry in result.invocations if entry.words and is_cut_off(entry)][:MAX_CUT_OFF]:
+        file, line = findings.where(entry.line)
+        what = f"{entry.known_words[0][:60]} begins a command of its own: a comment, or a blank behind the backslash, "
+        hint = "move the comment before the whole command"
+        findings.problems.append(Problem(what=f"{what}ends the one before", file=file, line=line, hint=hint))
 
 
 def _trains(result: Run, found: Match | None, framework: str | None) -> bool:

@@ -44,8 +44,41 @@ def test_sizes_that_slurm_is_not_asked_for_come_from_launchers(
 
 
 def test_what_slurm_is_asked_for_beats_launchers() -> None:
-    plan = read("srun -N 1 --gpus-per-node=4 torchrun --nnodes 1 --nproc_per_node 4 train.py").plan
+    plan = read("srun --gpus-per-node=4 torchrun --nnodes 1 --nproc_per_node 4 train.py").plan
     assert (plan.nodes, plan.gpus_per_node, plan.gpus) == (2, 8, 16)
+
+
+FOUR = "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
+TASKS = "#SBATCH --ntasks-per-node=8\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "nodes", "per_node", "gpus"),
+    [
+        (TASKS, "srun -N 2 --ntasks-per-node=8 python train.py", 2, 8, 16),
+        (TASKS, "srun --nodes=2 --ntasks=16 python train.py", 2, 8, 16),
+        ("", "srun -N2 --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=8 train.py", 2, 8, 16),
+        ("", "srun -N 1 --gpus-per-node=4 torchrun --nnodes 1 --nproc_per_node 4 train.py", 1, 4, 4),
+        # which of the nodes is left to Slurm
+        (TASKS, "srun --ntasks=16 python train.py", None, 8, None),
+        # one of several steps that train together, or that may
+        ("", "for R in 0 1 2 3; do srun -N1 torchrun --nnodes 4 --node_rank $R train.py & done", 4, 8, 32),
+        ("", "srun -N 1 -n 1 accelerate launch --num_machines 4 --machine_rank 0 train.py", 4, 8, 32),
+        ("", "srun -N 1 -n 1 python train.py", 4, 8, 32),
+        ("", "srun -N 4 --ntasks-per-node=8 python train.py", 4, 8, 32),
+    ],
+)
+def test_a_step_on_a_part_of_the_nodes_trains_there(
+    head: str, body: str, nodes: int | None, per_node: int, gpus: int | None
+) -> None:
+    plan = read(body, head=FOUR + head).plan
+    assert (plan.nodes, plan.gpus_per_node, plan.gpus) == (nodes, per_node, gpus)
+
+
+def test_replicas_are_those_of_the_step() -> None:
+    flags = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --num-layers 24 --hidden-size 1024"
+    plan = read(f"srun -N 2 --ntasks-per-node=8 python pretrain_gpt.py {flags}", head=FOUR + TASKS).plan
+    assert plan.dp == 4
 
 
 @pytest.mark.parametrize(

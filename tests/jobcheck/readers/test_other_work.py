@@ -83,10 +83,11 @@ def test_a_connectivity_test_has_ranks_and_no_model(launcher: str, name: str) ->
     assert workload.model.layers is None
 
 
-def test_ranks_on_a_part_of_the_nodes_do_not_tell_the_gpus_of_all() -> None:
+def test_ranks_on_a_part_of_the_nodes_are_those_that_train() -> None:
+    """The ninth node serves a model, say."""
     body = "#SBATCH --nodes=9\nsrun --nodes=8 accelerate launch --num_machines 8 --num_processes 64 train.py"
     workload = read_script(f"#!/bin/bash\n{body}\n", file="job.sh")
-    assert (workload.plan.nodes, workload.plan.gpus) == (9, None)
+    assert (workload.plan.nodes, workload.plan.gpus_per_node, workload.plan.gpus) == (8, 8, 64)
 
 
 def test_megatron_whose_deepspeed_flags_are_hidden_is_megatron_deepspeed() -> None:

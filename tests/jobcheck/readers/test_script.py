@@ -170,6 +170,19 @@ def test_only_some_files_are_wanted() -> None:
     assert len(read(HEAD + f"torchrun train.py {words}\n").wanted_files) == MAX_WANTED_FILES
 
 
+@pytest.mark.parametrize("cut", ["\\\n  # --sequence-parallel \\\n", "\\ \n"])
+def test_flags_that_a_comment_or_a_blank_has_cut_off_are_none(cut: str) -> None:
+    """A shell runs the first line alone, and does not find a command called --num-layers."""
+    known = (
+        "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --recompute-activations --micro-batch-size 2"
+    )
+    workload = read(f"torchrun pretrain_gpt.py {known} {cut}  {SHAPE}\n")
+    assert (workload.model.layers, workload.model.hidden, workload.plan.micro_batch) == (None, None, 2)
+    assert [(problem.what.partition(":")[0], problem.line) for problem in workload.problems] == [
+        ("--num-layers begins a command of its own", cut.count("\n") + 1)
+    ]
+
+
 def test_a_sourced_file_is_wanted_and_read_in_place() -> None:
     script = HEAD + f"source sizes.env\nsrun python p.py {SHAPE} --micro-batch-size $MBS\n"
     assert read(script).wanted_files == ("sizes.env",)
