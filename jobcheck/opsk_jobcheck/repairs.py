@@ -37,7 +37,8 @@ def as_launched(workload: Workload) -> Workload:
         what = f"the launcher starts {ranks} ranks, and the job asks for {asked} GPUs"
         problem = Problem(what=what, hint=f"ask for {ranks} GPUs, or start {asked} ranks")
         return replace(workload, problems=(*workload.problems, problem))
-    nodes = int(told) if (told := options.get(NODES_OPTION)) else plan.nodes
+    told = options.get(NODES_OPTION, "")
+    nodes = int(told) if re.fullmatch(r"[0-9]{1,8}", told) else plan.nodes if plan.nodes == 1 else None
     per_node = ranks // nodes if nodes and ranks % nodes == 0 else None
     nodes = nodes if per_node else None
     batch = _batch(workload, ranks, asked)

@@ -117,6 +117,23 @@ def test_gpus_without_a_rank_are_idle() -> None:
     assert "64 of the 128 GPUs" in idle.what
 
 
+@pytest.mark.parametrize(
+    ("launcher", "nodes", "per_node", "gpus"),
+    [
+        ("torchrun --nnodes 2 --nproc-per-node 8", 2, 8, 16),
+        ("accelerate launch --num_machines 1 --num_processes 4", 1, 4, 4),
+        ("accelerate launch --num_processes 32", None, None, 32),
+    ],
+)
+def test_ranks_lie_on_the_nodes_that_the_launcher_is_told_of(
+    launcher: str, nodes: int | None, per_node: int | None, gpus: int
+) -> None:
+    """Sixteen ranks on eight nodes are not two on each."""
+    read = read_script(megatron_script(GOOD, nodes=8).replace("srun python", f"srun {launcher}"), file="job.sh")
+    plan = as_launched(read).plan
+    assert (plan.nodes, plan.gpus_per_node, plan.gpus) == (nodes, per_node, gpus)
+
+
 def test_as_many_ranks_as_gpus_change_nothing() -> None:
     read = read_script(
         megatron_script(GOOD).replace("srun python", "srun torchrun --nnodes 8 --nproc-per-node 8"), file="job.sh"

@@ -119,13 +119,14 @@ def _state_part(launch: Launch, step: Resources, resources: Resources, findings:
             findings.cannot_tell(name, why, launch.line)
 
 
-def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> None:
+def check_launch(launch: Launch | None, resources: Resources, findings: Findings, *, is_preset: bool = False) -> bool:
     """Say where the launcher starts other ranks than there are GPUs, or waits for other nodes than there are.
 
-    ``is_preset`` tells that the environment may say how many nodes there are (``PET_NNODES``).
+    ``is_preset`` tells that the environment may say how many nodes there are (``PET_NNODES``). Returns whether the
+    launcher runs on one node of several, and nobody tells it of the others.
     """
     if launch is None or not launch.agent:
-        return
+        return False
     nodes, per_node = _given(launch.own, NODES), _given(launch.own, PER_NODE)
     if launch.step is None or launch.step.nodes in (None, resources.nodes):
         # a step on a part of the nodes may well start fewer
@@ -135,10 +136,13 @@ def check_launch(launch: Launch | None, resources: Resources, findings: Findings
     values = [argument.value for argument in launch.own.flags.values()]
     # what is not known and no flag's value may hold flags
     is_open = is_preset or any(all(word is not value for value in values) for word in launch.own.opaque)
-    if launch.agent in _WAITS and launch.step is not None and not is_told and not is_open:
+    is_apart = launch.agent in _WAITS and not is_told and not is_open
+    if is_apart and launch.step is not None:
         _one_node(findings, launch, resources)
     if launch.agent in _WAITS and launch.step is None and launch.is_alone:
         _first_node(findings, launch, resources)
+    is_on_one = launch.is_alone if launch.step is None else launch.step.nodes == 1
+    return is_apart and is_on_one and (resources.nodes or 0) > 1
 
 
 def one_task_per_gpu(launch: Launch | None, resources: Resources) -> int | None:

@@ -24,7 +24,7 @@ from opsk_jobcheck.readers.huggingface import state_config
 from opsk_jobcheck.readers.launchers import Launch, check_launch, launch_of, one_task_per_gpu, state_launch
 from opsk_jobcheck.readers.other_work import does_other_work, training_only
 from opsk_jobcheck.readers.programs import SHAPE, flagged
-from opsk_jobcheck.readers.ranks import read_ranks
+from opsk_jobcheck.readers.ranks import doubt_replicas, read_ranks
 from opsk_jobcheck.readers.reading import Match, Reading, best_match
 from opsk_jobcheck.readers.registry import READERS
 from opsk_jobcheck.readers.resources import Resources
@@ -147,7 +147,7 @@ def _read(
     launch = launch_of(result, found[1].invocation if found else training_command(result.invocations))
     state_launch(launch, resources, findings)
     is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
-    check_launch(launch, resources, findings, is_preset=is_preset)
+    is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
     _launched(result, found[1].arguments if found else None, findings)
     framework = more_exactly(found[1].framework if found else None, result.invocations)
     reading = Reading(run=result, findings=findings, files=files, wanted=list(result.sourced))
@@ -161,6 +161,9 @@ def _read(
     name = _named_files(reading)
     _said(statements, findings)
     follow(findings)
+    if found:
+        why = "the launcher is not told of the other nodes, and trains on one" if is_one_node else ""
+        doubt_replicas(found[1].invocation, result.variables, findings, why)
     is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
     if is_training and not found:
         _unread(framework, findings, model_name=reading.model_name)

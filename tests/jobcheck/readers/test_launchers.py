@@ -164,3 +164,26 @@ def test_the_launcher_is_said_in_words(head: str, body: str, launcher: str) -> N
 def test_hostile_numbers_are_no_numbers(flag: str) -> None:
     workload = read(f"srun torchrun {flag} train.py", head="")
     assert workload.plan.nodes is None
+
+
+TRAINER = "run_clm.py --per_device_train_batch_size 1 --gradient_accumulation_steps 4 --bf16"
+
+
+@pytest.mark.parametrize(
+    ("command", "replicas"),
+    [
+        (f"torchrun --nproc_per_node 8 {TRAINER}", None),
+        (f"torchrun --standalone --nproc_per_node gpu {TRAINER}", None),
+        (f"srun -N1 -n1 torchrun --nproc_per_node 8 {TRAINER}", None),
+        (f"deepspeed --include localhost:0,1,2 {TRAINER}", None),
+        (f"CUDA_VISIBLE_DEVICES=0,1 srun torchrun --nnodes 2 --nproc_per_node gpu {TRAINER}", None),
+        (f"export CUDA_VISIBLE_DEVICES=0,1,2,3\nsrun torchrun --nnodes 2 --nproc_per_node gpu {TRAINER}", None),
+        (f"export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nsrun torchrun --nnodes 2 --nproc_per_node 8 {TRAINER}", 16),
+        (f"srun torchrun --nnodes 2 --nproc_per_node 8 {TRAINER}", 16),
+    ],
+)
+def test_replicas_on_fewer_gpus_than_were_asked_for_are_left_open(command: str, replicas: int | None) -> None:
+    """And so is the batch that follows from them; the GPUs are those that the script asks for."""
+    plan = read(command).plan
+    batch = replicas * 4 if replicas else None
+    assert (plan.gpus, plan.dp, plan.global_batch, plan.micro_batch) == (16, replicas, batch, 1)

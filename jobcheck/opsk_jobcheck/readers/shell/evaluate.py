@@ -271,7 +271,11 @@ class Evaluator:
             for assignment in command.assignments:
                 assign(self.expander(), assignment)
                 export(self.scope, assignment.name)
+        before = len(self.invocations)
         self.record(words, known, command.line)
+        if command.assignments and len(self.invocations) > before:
+            names = {entry.name for entry in command.assignments}
+            self.invocations[before].facts["assigned"] = {name: self.scope.variables[name] for name in sorted(names)}
         self.scope = outer
         return None
 
