@@ -24,7 +24,6 @@ _TABLE: Mapping[str, str] = MappingProxyType(
     {
         "train.micro_batch_size": "plan.micro_batch",
         "train.global_batch_size": "plan.global_batch",
-        "train.max_seq_length": "model.seq",
         "model_config.n_layer": "model.layers",
         "model_config.n_embd": "model.hidden",
         "model_config.n_head": "model.heads",
@@ -32,6 +31,8 @@ _TABLE: Mapping[str, str] = MappingProxyType(
         "model_config.intermediate_size": "model.ffn",
         "model_config.padded_vocab_size": "model.vocab",
         "model_config.block_size": "model.seq",
+        # what training sets itself beats what the model could take
+        "train.max_seq_length": "model.seq",
     }
 )
 _FORMATS = MappingProxyType(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from opsk_jobcheck.readers.arguments import Argument, Arguments
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry, read_config_file
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.shell.changes import changer
 from opsk_jobcheck.readers.shell.directories import place_key, placed
 from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
 
@@ -50,7 +51,7 @@ class Reading:
     def written(self, path: Text, invocation: Invocation) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""
         key = place_key(path, invocation.directory)
-        return None if key in self.run.changed else self.run.files.get(key)
+        return None if changer(self.run.changed, key) else self.run.files.get(key)
 
     def config(self, path: Text, invocation: Invocation, *, form: str = "") -> ConfigFile:
         """Return the settings of a file that a command names; where they cannot be told, that says why.
@@ -62,7 +63,7 @@ class Reading:
                 return read_config_file(text, path=path.shown, form=form)
             return ConfigFile(path=path.shown, why=f"the settings lie in {path.shown[:120]}: {path.why}")
         place, why = placed(path.known, invocation.directory)
-        if changed := self.run.changed.get(place_key(path, invocation.directory)):
+        if changed := changer(self.run.changed, place_key(path, invocation.directory)):
             return ConfigFile(path=path.known, why=f"{path.known[:120]} is changed by {changed} before it is read")
         if (text := self.written(path, invocation)) is not None:
             return read_config_file(text, path=path.known, form=form)

@@ -112,6 +112,12 @@ def _replicas(match: Match, config: ConfigFile, findings: Findings) -> None:
         findings.options["optimizer.instances"] = str(count)
     if _ONE_DEVICE in recipe.shown:
         findings.state("plan.sharding", "none", recipe.line or line, recipe.shown[:80])
+        return
+    kept = config.entry("fsdp_reshard_after_forward")
+    if kept is not None and kept.why:
+        findings.cannot_tell("plan.sharding", kept.why, recipe.line or line)
+    elif kept is not None and str(kept.value).lower() == "false":
+        findings.state("plan.sharding", "zero2", kept.line, kept.text, file=kept.file)
     else:
         findings.state("plan.sharding", "zero3", recipe.line or line, f"{recipe.shown[:80]} shards all states")
 

@@ -342,3 +342,37 @@ def test_the_optimizer_is_taken_over_and_an_unknown_one_is_missing() -> None:
 def test_nonsense_is_never_a_number(flags: str) -> None:
     workload = trained(flags)
     assert (workload.plan.micro_batch, workload.plan.global_batch, workload.model.layers) == (None, None, None)
+
+
+REWRITE = "d=json.load(open('ds.json')); d['zero_optimization']['stage']=1; json.dump(d,open('ds.json','w'))"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f'python3 -c "import json; {REWRITE}"',
+        f"srun -N1 -n1 python -u - <<PY\nimport json\n{REWRITE}\nPY",
+        "python3 - ds.json <<'PY'\nimport sys\nopen(sys.argv[1], 'w').write('{}')\nPY",
+        "export CFG=ds.json\npython - <<'PY'\nimport os\nopen(os.environ[\"CFG\"], \"w\").write('{}')\nPY",
+        "for f in *.json; do sed -i s/3/1/ $f; done",
+        "find . -name '*.json' -exec sed -i s/3/1/ {} +",
+        "wget -q http://example.org/ds.json",
+    ],
+)
+def test_a_file_that_a_program_may_change_is_not_believed(change: str) -> None:
+    workload = read(f"cat > ds.json <<EOT\n{ZERO3}EOT\n{change}\n{TRAINER} --deepspeed ds.json\n")
+    assert workload.plan.sharding is None
+    assert "is changed by" in why(workload, "plan.sharding")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "python3 -c \"import json; print(json.load(open('ds.json'))['zero_optimization'])\"",
+        "python3 -c \"open('log.json', 'w').write('x')\"",
+        "python make_data.py -c save.json <<< yes",
+    ],
+)
+def test_a_file_that_a_program_only_reads_is_believed(other: str) -> None:
+    workload = read(f"cat > ds.json <<EOT\n{ZERO3}EOT\n{other}\n{TRAINER} --deepspeed ds.json\n")
+    assert workload.plan.sharding is Sharding.ZERO3

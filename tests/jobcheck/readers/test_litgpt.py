@@ -34,6 +34,12 @@ def test_the_file_states_the_plan() -> None:
     assert (workload.framework, plan.precision, workload.model.seq) == ("litgpt", Precision.BF16, 2048)
 
 
+def test_the_length_that_training_sets_beats_that_of_the_model() -> None:
+    file = FILE.replace("model_config:\n", "model_config:\n  block_size: 8192\n")
+    assert trained(file=file).model.seq == 2048
+    assert trained(file=file.replace("  max_seq_length: 2048\n", "")).model.seq == 8192
+
+
 def test_the_file_names_the_model() -> None:
     assert trained().model.name == "tiny-llama-1.1b"
 

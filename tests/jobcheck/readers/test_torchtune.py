@@ -50,6 +50,9 @@ def test_the_file_names_the_model() -> None:
         ("dtype=fp32", "precision", Precision.FP32),
         ("enable_activation_checkpointing=False", "recompute", Recompute.NONE),
         ("batch_size=$1", "micro_batch", None),
+        ("fsdp_reshard_after_forward=False", "sharding", Sharding.ZERO2),
+        ("fsdp_reshard_after_forward=True", "sharding", Sharding.ZERO3),
+        ("fsdp_reshard_after_forward=$1", "sharding", None),
     ],
 )
 def test_settings_beat_the_file(more: str, field: str, value: object) -> None:

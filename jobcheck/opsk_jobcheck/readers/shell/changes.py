@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from opsk_jobcheck.readers.shell.values import Text
+from opsk_jobcheck.readers.shell.values import Text, literal
 
 _IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
 _COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
-_CHANGERS = _IN_PLACE | _COPIES | {"truncate"}
-_OUTPUTS = frozenset(("--out", "--output", "--output-file", "--out-file", "-o", "--save", "--save-path", "--write"))
+_CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
+_INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
+_CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
+_WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
+"""What program text says that may change a file."""
+_NAMED = re.compile(r"[\w./*-]{1,200}\.(?:json|ya?ml|toml|cfg|conf|ini|sh)\b")
+_FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
+MAX_CODE = 1 << 16
+_OUTPUTS = frozenset(
+    (
+        "--out",
+        "--output",
+        "--output-document",
+        "-O",
+        "--output-file",
+        "--out-file",
+        "-o",
+        "--save",
+        "--save-path",
+        "--write",
+    )
+)
+_PATTERN = frozenset("*?[")
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
@@ -33,10 +56,61 @@ def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Seque
         yield from (word for word, (before, path) in pairs if before in _OUTPUTS and path)
 
 
+def changed_by_code(words: Sequence[Text], known: Sequence[str], bodies: Sequence[str]) -> Iterator[tuple[Text, bool]]:
+    """Yield the files that program text on the command line, or in a here-document, may change.
+
+    Parameters
+    ----------
+    bodies
+        Here-documents of the command.
+
+    Returns each path; or, with True, the name of a variable that holds one.
+    """
+    if not bodies and _CODE_FLAGS.isdisjoint(known):
+        return
+    at = next((at for at, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
+    if at is None:
+        return
+    text = _code(known[at + 1 :], bodies)[:MAX_CODE]
+    if not _WRITES.search(text):
+        return
+    line = words[at].line
+    yield from ((literal(path, line), False) for path in dict.fromkeys(_NAMED.findall(text)))
+    yield from ((word, False) for word, path in zip(words[at:], known[at:], strict=True) if _NAMED.fullmatch(path))
+    yield from ((literal(name, line), True) for name in dict.fromkeys(_FROM_ENVIRONMENT.findall(text)))
+
+
+def _code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
+    """Return the program text that an interpreter is given, by a flag or on its standard input; empty for a file's."""
+    for at, word in enumerate(arguments):
+        if word in _CODE_FLAGS:
+            return "".join(arguments[at + 1 : at + 2])
+        if word == "-":
+            break
+        if not word.startswith("-"):
+            return ""
+    return "\n".join(bodies)
+
+
+def changer(changed: Mapping[str, str], key: str) -> str:
+    """Return what changes a file, by its key or by a pattern that it matches; empty where nothing does."""
+    if found := changed.get(key, ""):
+        return found
+    patterns = ((pattern, name) for pattern, name in changed.items() if not _PATTERN.isdisjoint(pattern))
+    return next((name for pattern, name in patterns if fnmatchcase(key, pattern)), "")
+
+
 def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
     """Return the paths that a command changes which is known for that."""
     paths = [word for word in words if word.known and not word.known.startswith("-")]
     if name in _COPIES:
         return paths[-1:]
+    if name == "wget":
+        urls = (word.known.rpartition("/")[2] for word in paths if word.known and "://" in word.known)
+        return [literal(url, words[0].line) for url in urls if url]
+    if name == "find":
+        pairs = list(pairwise(words))
+        acts = any(before.known in ("-exec", "-execdir") and after.known in _IN_PLACE for before, after in pairs)
+        return [after for before, after in pairs if before.known in ("-name", "-iname")] if acts else ()
     flags = [word.known or "" for word in words if (word.known or "").startswith("-")]
     return paths if name not in _IN_PLACE or any("i" in flag for flag in flags) else ()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from opsk_jobcheck.readers.shell.changes import changer
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, place_key, placed
 from opsk_jobcheck.readers.shell.second_scripts import Started, inherited, started_script
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
@@ -45,7 +46,7 @@ def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) ->
     """Return the source of a script that is named: written by this one, or given; else it is wanted."""
     where = directory(evaluator.scope) if where is None else where
     key = place_key(path, where)
-    if key in evaluator.changed:
+    if changer(evaluator.changed, key):
         return None
     if key in evaluator.written:
         return expanded_source(evaluator.written[key])
