@@ -35,9 +35,9 @@ def walk_handed_over(evaluator: Evaluator, words: Sequence[Text], known: Sequenc
         _start(evaluator, script, where)
         return
     shell = False
-    for before, word in zip(known, words[1:], strict=False):
+    for at, before in enumerate(known[:-1], start=1):
         if shell and _INNER_SCRIPT.fullmatch(before):
-            _inner(evaluator, word)
+            _inner(evaluator, words[at], tuple(words[at + 2 :]))
             return
         shell = shell or before in _SHELLS
 
@@ -62,12 +62,13 @@ def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) ->
     return None
 
 
-def _inner(evaluator: Evaluator, text: Text) -> None:
-    """Walk a text that another shell would run."""
+def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...]) -> None:
+    """Walk a text that another shell would run, with what is exported to it and the words behind the text."""
     if not text.parts:
         return
     evaluator.depth += 4
-    outer, evaluator.scope = evaluator.scope, evaluator.scope.copy()
+    outer = evaluator.scope
+    evaluator.scope = inherited(outer, arguments)
     was_ended, turns, evaluator.open_turns = evaluator.ended, evaluator.open_turns, []
     evaluator.read(expanded_source(text))
     evaluator.scope, evaluator.ended, evaluator.open_turns = outer, was_ended, turns

@@ -169,3 +169,22 @@ def test_words_handed_to_another_shell_keep_the_lines_that_they_were_written_on(
         *(("python", 1), ("t.py", 1), ("--a", 2), ("1", 2), ("--b", 3), ("2", 3)),
         *(("--c", 4), ("3", 4)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("MBS=2\nbash -c 'run ${MBS:-1}'", "1"),
+        ("export MBS=2\nsrun bash -c 'run ${MBS:-1}'", "2"),
+        ("export MBS=2\nexport -n MBS\nbash -c 'run ${MBS:-1}'", "1"),
+        ('MBS=2\nbash -c "run ${MBS:-1}"', "2"),
+        ("MBS=2 bash -c 'run ${MBS:-1}'", "2"),
+        ("set -- a b\nbash -c 'run ${1:-none}'", "none"),
+        ("bash -c 'run $1' me 4", "4"),
+    ],
+)
+def test_a_text_for_another_shell_sees_what_is_exported_and_its_own_words(script: str, expected: str) -> None:
+    """As in bash 5.2; the environment of the user is known and empty."""
+    result = run(f"{script}\n", given={}, environment={}, arguments=())
+    inner = next(entry for entry in result.invocations if entry.known_words[0] == "run")
+    assert inner.known_words == ("run", expected)
