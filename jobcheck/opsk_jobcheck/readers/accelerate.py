@@ -17,6 +17,7 @@ from opsk_jobcheck.readers.deepspeed import (
     OPTIMIZER_OFFLOAD,
     WEIGHTS_OFFLOAD,
     is_open,
+    leave_open_what_differs,
     read_deepspeed,
     state_stage,
 )
@@ -126,6 +127,7 @@ def _deepspeed(launch: Launch, invocation: Invocation, reading: Reading) -> None
     if named is not None and (named.why or named.value not in (None, "none", "")):
         path = literal(str(named.value), named.line)
         config = ConfigFile(path="", why=named.why) if named.why else reading.config(path, invocation, form="json")
+        leave_open_what_differs(config, findings)
         read_deepspeed(config, findings)
         if config.why:
             cannot_tell_all(findings, ("plan.sharding",), config.why, named.line)

@@ -52,6 +52,29 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
         findings.options[STEPS_OPTION] = str(count)
 
 
+def leave_open_what_differs(config: ConfigFile, findings: Findings) -> None:
+    """Leave open what the configuration says otherwise than flags do: transformers refuses it, accelerate warns.
+
+    Source: ``HfTrainerDeepSpeedConfig.trainer_config_finalize`` of transformers, ``_prepare_deepspeed`` of accelerate.
+    """
+    if config.why:
+        return
+    micro, steps = config.entry("train_micro_batch_size_per_gpu"), config.entry(_STEPS)
+    why = "flags and the DeepSpeed configuration do not agree"
+    if micro is not None and (count := _count(micro)) and findings.get("plan.micro_batch") not in (None, count):
+        for field in ("plan.micro_batch", "plan.global_batch"):
+            findings.cannot_tell(field, f"{why} ({micro.text[:60]})", micro.line, file=micro.file)
+    kept = findings.options.get(STEPS_OPTION)
+    if steps is not None and (count := _count(steps)) and kept not in (None, str(count)):
+        del findings.options[STEPS_OPTION]
+        findings.cannot_tell("plan.global_batch", f"{why} ({steps.text[:60]})", steps.line, file=steps.file)
+    for name, precision in (("fp16", "fp16"), ("bf16", "bf16")):
+        entry = config.entry(name, "enabled")
+        stated = findings.get("plan.precision")
+        if entry is not None and entry.value is True and stated in ("fp16", "bf16") and stated != precision:
+            findings.cannot_tell("plan.precision", f"{why} ({name} is enabled there)", entry.line, file=entry.file)
+
+
 def state_stage(entry: Entry | None, findings: Findings) -> None:
     """State the ZeRO stage, unless sharding is known."""
     if entry is None or not is_open("plan.sharding", findings):

@@ -16,6 +16,7 @@ from opsk_jobcheck.readers.deepspeed import (
     OPTIMIZER_OFFLOAD,
     STEPS_OPTION,
     WEIGHTS_OFFLOAD,
+    leave_open_what_differs,
     read_deepspeed,
     state_stage,
 )
@@ -132,6 +133,7 @@ def read_deepspeed_of(config: ConfigFile, invocation: Invocation, reading: Readi
         return False
     path = literal(str(entry.value), entry.line)
     found = reading.config(path, invocation, form="json")
+    leave_open_what_differs(found, findings)
     read_deepspeed(found, findings)
     if found.why:
         cannot_tell_all(findings, ("plan.sharding",), found.why, entry.line)

@@ -376,3 +376,23 @@ def test_a_file_that_a_program_may_change_is_not_believed(change: str) -> None:
 def test_a_file_that_a_program_only_reads_is_believed(other: str) -> None:
     workload = read(f"cat > ds.json <<EOT\n{ZERO3}EOT\n{other}\n{TRAINER} --deepspeed ds.json\n")
     assert workload.plan.sharding is Sharding.ZERO3
+
+
+@pytest.mark.parametrize(
+    ("config", "left_open"),
+    [
+        ('{"train_micro_batch_size_per_gpu": 4}', {"micro_batch", "global_batch"}),
+        ('{"gradient_accumulation_steps": 2}', {"global_batch"}),
+        ('{"fp16": {"enabled": true}}', {"precision"}),
+        (
+            '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 8, "fp16": {"enabled": "auto"}}',
+            set(),
+        ),
+        ('{"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}}', set()),
+    ],
+)
+def test_flags_and_a_configuration_that_do_not_agree_state_nothing(config: str, left_open: set[str]) -> None:
+    """transformers refuses such a job, so that none of both is what trains."""
+    flags = "--per_device_train_batch_size 1 --gradient_accumulation_steps 8 --bf16 --deepspeed ds.json"
+    plan = read(f"cat > ds.json <<EOT\n{config}\nEOT\n{TRAINER} {flags}\n").plan
+    assert {name for name in ("micro_batch", "global_batch", "precision") if getattr(plan, name) is None} == left_open
