@@ -29,6 +29,8 @@ _AGENTS = frozenset(
 """Launchers of which one runs on each node, and starts the ranks there."""
 _WAITS = frozenset({"torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch"})
 """Launchers that take one node when they are not told how many there are."""
+_DEEPSPEED, _HOSTS = "deepspeed", frozenset({"--hostfile", "-H", "--launcher", "--no-local-rank", "--no-ssh"})
+"""DeepSpeed's launcher stays where it is unless it is told of other hosts."""
 _SPREADS = frozenset(
     {
         *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "flux", "horovodrun"),
@@ -142,6 +144,8 @@ def check_launch(launch: Launch | None, resources: Resources, findings: Findings
     if launch.agent in _WAITS and launch.step is None and launch.is_alone:
         _first_node(findings, launch, resources)
     is_on_one = launch.is_alone if launch.step is None else launch.step.nodes == 1
+    if launch.agent == _DEEPSPEED and is_on_one and not is_told and not _HOSTS & launch.own.flags.keys():
+        return _without_hosts(findings, launch, resources)
     return is_apart and is_on_one and (resources.nodes or 0) > 1
 
 
@@ -212,6 +216,16 @@ def _first_node(findings: Findings, launch: Launch, resources: Resources) -> Non
     what = f"no srun starts {launch.agent}: it runs on the first of the job's {nodes} nodes alone"
     hint = f"srun --ntasks-per-node=1 {launch.agent} --nnodes={nodes} …, with the first node as its master"
     _problem(findings, launch.line, f"{what}{_cited(resources, findings, 'nodes')}", hint)
+
+
+def _without_hosts(findings: Findings, launch: Launch, resources: Resources) -> bool:
+    """Say that DeepSpeed stays on one node; tell whether there are others."""
+    nodes = resources.nodes
+    if not nodes or nodes < 2:
+        return False
+    what = f"deepspeed is told of no other hosts and stays on one of the job's {nodes} nodes"
+    _problem(findings, launch.line, f"{what}{_cited(resources, findings, 'nodes')}", "give --hostfile")
+    return True
 
 
 def _cited(resources: Resources, findings: Findings, name: str) -> str:

@@ -12,10 +12,13 @@ from types import MappingProxyType
 
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
+from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.programs import SURE, command_of, flagged, named_shape
+from opsk_jobcheck.readers.ranks import MAX_RANKS, NODES_OPTION
+from opsk_jobcheck.readers.ranks import OPTION as RANKS
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation
-from opsk_jobcheck.readers.stating import data_parallel_only, state_numbers, state_truth, state_word
+from opsk_jobcheck.readers.stating import data_parallel_only, state_numbers, state_truth, state_word, whole
 from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in
 
 LITGPT = "litgpt"
@@ -66,6 +69,7 @@ def read_litgpt(match: Match, reading: Reading) -> None:
     state_truth(findings, "model.tied_embeddings", config.entry("train.tie_embeddings"))
     if not config.why:
         data_parallel_only(findings, "LitGPT shards replicas over its devices, nothing else", match.invocation.line)
+    _ranks(config, findings)
     kind = _kind(match.invocation)
     if kind in ("finetune", "lora", "finetune_lora") or "adapter" in kind:
         findings.options.setdefault(OPTION, f"unknown: only adapters are trained (litgpt {kind})")
@@ -76,6 +80,16 @@ def read_litgpt(match: Match, reading: Reading) -> None:
 
 
 LITGPT_READER = Reader(frameworks=(LITGPT,), recognise=recognise, read=read_litgpt)
+
+
+def _ranks(config: ConfigFile, findings: Findings) -> None:
+    """Say how many ranks there are, where the file has both numbers; ``devices: auto`` takes all of a node."""
+    devices, nodes = (config.entry(name) for name in ("devices", "num_nodes"))
+    if devices is None or nodes is None or devices.why or nodes.why:
+        return
+    each, count = whole(devices.value), whole(nodes.value)
+    if each and count and 0 < each * count <= MAX_RANKS:
+        findings.options |= {RANKS: str(each * count), NODES_OPTION: str(count)}
 
 
 def _kind(invocation: Invocation) -> str:

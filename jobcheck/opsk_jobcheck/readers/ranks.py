@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from opsk.workload.workload import Problem
 from opsk_jobcheck.readers.arguments import Arguments, arguments_of
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.programs import names_of
@@ -18,6 +19,7 @@ _ALL = ("--num-processes",)
 _PER_NODE = ("--nproc-per-node", "--num-gpus")
 _NODES = ("--nnodes", "--num-nodes", "--num-machines")
 MAX_RANKS = 1 << 24
+_LLAMA_FACTORY = frozenset({"llamafactory-cli", "llama-factory-cli", "lmf"})
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -49,33 +51,54 @@ def _number(arguments: Arguments, names: tuple[str, ...]) -> int | None:
     return None
 
 
-def doubt_replicas(invocation: Invocation, variables: Mapping[str, Variable], findings: Findings, why: str) -> None:
-    """Leave the replicas open, and a batch that follows from them, where fewer ranks may train than there are GPUs.
+def doubt_replicas(
+    invocation: Invocation, variables: Mapping[str, Variable], findings: Findings, *, is_one_node: bool
+) -> None:
+    """Take back the replicas, and a batch that follows from them, where fewer ranks may train than there are GPUs.
+
+    They are assumed then, not stated. What keeps the ranks from GPUs that were asked for is said.
 
     Parameters
     ----------
     variables
         What the script has set at its end.
-    why
-        What is known already to speak against it, empty where nothing is.
+    is_one_node
+        The launcher runs on one node of several.
     """
-    why = why or _on_few_gpus(invocation, variables, findings.get("plan.gpus_per_node"))
-    if not why:
+    nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
+    what = _on_few_gpus(invocation, variables, nodes, per_node)
+    if what:
+        file, line = findings.where(invocation.line)
+        hint = "start as many ranks as there are GPUs, or ask for fewer GPUs"
+        findings.problems.append(Problem(what=what, file=file, line=line, hint=hint))
+    if not what and not is_one_node:
         return
     cited = findings.evidence.get("plan.global_batch")
     for name in ("plan.dp", *(("plan.global_batch",) if cited is not None and " × dp " in cited.text else ())):
-        if name in findings.values:
-            findings.cannot_tell(name, why, invocation.line)
+        findings.values.pop(name, None)
+        findings.evidence.pop(name, None)
 
 
-def _on_few_gpus(invocation: Invocation, variables: Mapping[str, Variable], per_node: int | None) -> str:
-    """Return how a command is kept from some GPUs of a node, empty where it is not known to be."""
+def _on_few_gpus(
+    invocation: Invocation, variables: Mapping[str, Variable], nodes: int | None, per_node: int | None
+) -> str:
+    """Return how a command is kept from some of the GPUs, empty where it is not known to be."""
     if "deepspeed" in names_of(invocation):
         flags = arguments_of(invocation).flags
         if name := next((name for name in ("--include", "--exclude") if name in flags), ""):
             return f"deepspeed starts ranks on a part of the GPUs: {flags[name].shown[:80]}"
-    own: Mapping[str, Variable] = invocation.facts.get("assigned", {})
-    variable = own.get(_VISIBLE) or variables.get(_VISIBLE)
-    known = variable.text.known if isinstance(variable, Scalar) else None
-    count = len([part for part in (known or "").split(",") if part.strip()])
-    return f"{_VISIBLE} shows {count} of {per_node} GPUs" if per_node and 0 < count < per_node else ""
+    held = {**variables, **invocation.facts.get("assigned", {})}
+    if not _LLAMA_FACTORY.isdisjoint(names_of(invocation)):
+        if (nodes or 0) > 1 and "NNODES" not in held:
+            return "LLaMA-Factory takes one node where NNODES is not set"
+        count = _known(held, "NPROC_PER_NODE")
+        if per_node and count.isdigit() and count != str(per_node):
+            return f"NPROC_PER_NODE is {count[:9]}, and a node has {per_node} GPUs"
+    shown = len([part for part in _known(held, _VISIBLE).split(",") if part.strip()])
+    return f"{_VISIBLE} shows {shown} of {per_node} GPUs" if per_node and 0 < shown < per_node else ""
+
+
+def _known(variables: Mapping[str, Variable], name: str) -> str:
+    """Return what a variable holds, empty where that is not known."""
+    variable = variables.get(name)
+    return (variable.text.known or "") if isinstance(variable, Scalar) else ""

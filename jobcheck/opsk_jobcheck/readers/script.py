@@ -162,8 +162,7 @@ def _read(
     _said(statements, findings)
     follow(findings)
     if found:
-        why = "the launcher is not told of the other nodes, and trains on one" if is_one_node else ""
-        doubt_replicas(found[1].invocation, result.variables, findings, why)
+        doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node)
     is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
     if is_training and not found:
         _unread(framework, findings, model_name=reading.model_name)

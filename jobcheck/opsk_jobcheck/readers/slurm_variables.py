@@ -59,8 +59,16 @@ def slurm_variables(text: str, resources: Resources, request: SlurmRequest | Non
             given[name] = literal(str(number), 0)
     options = directive_options(text)
     given |= _by_option(options, resources, request)
+    if request is None or not request.is_merged:
+        given |= _exported(options.get("export", ""))
     is_array = "array" in options or (request is not None and request.is_array)
     return given | (_WHEN_IT_RUNS if is_array else _BUT_FOR_ARRAYS)
+
+
+def _exported(export: str) -> dict[str, Text]:
+    """Return the variables that ``--export`` gives a value; a request that is merged has told its own."""
+    pairs = (part.strip().partition("=") for part in export.split(",") if "=" in part)
+    return {name: literal(value, 0) for name, _, value in pairs if name.isidentifier()}
 
 
 def _by_option(options: dict[str, str], resources: Resources, request: SlurmRequest | None) -> dict[str, Text]:

@@ -176,6 +176,8 @@ TRAINER = "run_clm.py --per_device_train_batch_size 1 --gradient_accumulation_st
         (f"torchrun --standalone --nproc_per_node gpu {TRAINER}", None),
         (f"srun -N1 -n1 torchrun --nproc_per_node 8 {TRAINER}", None),
         (f"deepspeed --include localhost:0,1,2 {TRAINER}", None),
+        (f"deepspeed --num_gpus 8 {TRAINER}", None),
+        (f"deepspeed --hostfile hosts {TRAINER}", 16),
         (f"CUDA_VISIBLE_DEVICES=0,1 srun torchrun --nnodes 2 --nproc_per_node gpu {TRAINER}", None),
         (f"export CUDA_VISIBLE_DEVICES=0,1,2,3\nsrun torchrun --nnodes 2 --nproc_per_node gpu {TRAINER}", None),
         (f"export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\nsrun torchrun --nnodes 2 --nproc_per_node 8 {TRAINER}", 16),
@@ -184,6 +186,8 @@ TRAINER = "run_clm.py --per_device_train_batch_size 1 --gradient_accumulation_st
 )
 def test_replicas_on_fewer_gpus_than_were_asked_for_are_left_open(command: str, replicas: int | None) -> None:
     """And so is the batch that follows from them; the GPUs are those that the script asks for."""
-    plan = read(command).plan
+    workload = read(command)
+    plan = workload.plan
+    assert bool(workload.problems) == (replicas is None and "-N1" not in command)
     batch = replicas * 4 if replicas else None
     assert (plan.gpus, plan.dp, plan.global_batch, plan.micro_batch) == (16, replicas, batch, 1)

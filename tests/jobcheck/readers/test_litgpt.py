@@ -40,6 +40,12 @@ def test_the_length_that_training_sets_beats_that_of_the_model() -> None:
     assert trained(file=file.replace("  max_seq_length: 2048\n", "")).model.seq == 8192
 
 
+@pytest.mark.parametrize(("devices", "ranks"), [("4", "8"), ("2", "4"), ("auto", None)])
+def test_the_file_says_how_many_ranks_there_are(devices: str, ranks: str | None) -> None:
+    workload = trained(file=FILE.replace("devices: auto", f"devices: {devices}"))
+    assert dict(workload.options).get("launcher.ranks") == ranks
+
+
 def test_the_file_names_the_model() -> None:
     assert trained().model.name == "tiny-llama-1.1b"
 

@@ -16,7 +16,7 @@ RECIPE = (
     "stage: sft\ndo_train: true\nfinetuning_type: full\ntemplate: llama3\ncutoff_len: 4096\n"
     "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nbf16: true\n"
 )
-TRAIN = "srun llamafactory-cli train full.yaml"
+TRAIN = "NNODES=2 srun llamafactory-cli train full.yaml"
 
 
 def read(body: str, *, head: str = HEAD, recipe: str = RECIPE, **files: str) -> Workload:
@@ -92,6 +92,17 @@ def test_a_recipe_that_is_not_known_is_the_reason_for_all() -> None:
         assert "conf/a.yaml" in why(workload, field)
     argument = read_script(HEAD + 'llamafactory-cli train "$1"\n', file="job.sh")
     assert "$1" in why(argument, "plan.micro_batch")
+
+
+@pytest.mark.parametrize(
+    ("before", "replicas"),
+    [("NNODES=2", 16), ("FORCE_TORCHRUN=1", None), ("NNODES=2 NPROC_PER_NODE=4", None), ("export NNODES=2\n", 16)],
+)
+def test_without_the_variables_of_its_launcher_it_takes_one_node(before: str, replicas: int | None) -> None:
+    """``launcher.py`` of LLaMA-Factory: ``os.getenv("NNODES", "1")``."""
+    workload = read(f"{before} llamafactory-cli train full.yaml")
+    assert workload.plan.dp == replicas
+    assert any("N" in problem.what for problem in workload.problems) == (replicas is None)
 
 
 def test_checkpointing_is_on_unless_it_is_disabled() -> None:

@@ -11,7 +11,7 @@ from tests.fakes.workloads import evidence, why
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
 SHAPE = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048"
-DEEPSPEED = "deepspeed pretrain_gpt.py --deepspeed --deepspeed_config=ds.json"
+DEEPSPEED = "deepspeed --hostfile hosts pretrain_gpt.py --deepspeed --deepspeed_config=ds.json"
 
 
 def read(body: str, *, head: str = HEAD) -> Workload:

@@ -59,3 +59,10 @@ def test_a_heterogeneous_job_tells_no_sizes() -> None:
 def test_a_line_that_is_not_in_force_sets_no_variable() -> None:
     script = ("#SBATCH --gpus-per-node=4", f"{TRAIN} --tensor-model-parallel-size ${{SLURM_GPUS_PER_NODE:-1}}")
     assert read(*script, request=SlurmRequest(is_merged=True, gpus=8)).plan.tp == 1
+
+
+def test_a_variable_that_export_gives_a_value_has_it() -> None:
+    line = "#SBATCH --export=ALL,TP=4,MODE=fast"
+    assert read(line, f"{TRAIN} --tensor-model-parallel-size ${{TP:-2}}").plan.tp == 4
+    merged = SlurmRequest(nodes=1, gpus_per_node=8, is_merged=True, environment={"TP": "8"})
+    assert read(line, f"{TRAIN} --tensor-model-parallel-size ${{TP:-2}}", request=merged).plan.tp == 8
