@@ -25,8 +25,9 @@ def assign(expander: Expander, assignment: Assignment) -> None:
     elif (is_integer := scope.is_integer(name)) is not False:
         scope.set(name, Scalar(_integer(expander, assignment, is_sure=is_integer is True)))
     elif assignment.append:
-        added = expander.text(assignment.value)
-        scope.set(name, Scalar(join((scope.text(name, assignment.line), added))))
+        held, added = scope.text(name, assignment.line), expander.text(assignment.value)
+        scope.set(name, Scalar(join((held, added))))
+        expander.source.spend(len(held.parts))  # which are copied
     else:
         scope.set(name, Scalar(expander.text(assignment.value)))
 

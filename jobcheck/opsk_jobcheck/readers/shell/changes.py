@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from opsk_jobcheck.readers.shell.syntax import Simple
 from opsk_jobcheck.readers.shell.values import Text, literal
 
 _IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
@@ -16,9 +18,11 @@ _INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
 _CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
 _WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
 """What program text says that may change a file."""
-_NAMED = re.compile(r"[\w./*-]{1,200}\.(?:json|ya?ml|toml|cfg|conf|ini|sh)\b")
+_TOKEN = re.compile(r"[\w./*-]+")
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".cfg", ".conf", ".ini", ".sh")
 _FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
 MAX_CODE = 1 << 16
+MAX_PATH_CHARS, MAX_STARS = 512, 4
 _OUTPUTS = frozenset(
     (
         "--out",
@@ -35,6 +39,14 @@ _OUTPUTS = frozenset(
 )
 _PATTERN = frozenset("*?[")
 _NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedByCode:
+    """Files that program text may change: by their paths, and by names of variables that hold one."""
+
+    paths: tuple[Text, ...] = ()
+    variables: tuple[str, ...] = ()
 
 
 def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Sequence[Text]) -> Iterator[Text]:
@@ -56,28 +68,41 @@ def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Seque
         yield from (word for word, (before, path) in pairs if before in _OUTPUTS and path)
 
 
-def changed_by_code(words: Sequence[Text], known: Sequence[str], bodies: Sequence[str]) -> Iterator[tuple[Text, bool]]:
-    """Yield the files that program text on the command line, or in a here-document, may change.
+def interpreter_of(known: Sequence[str]) -> int | None:
+    """Return which word of a command is a program that runs text, ``None`` where there is none."""
+    return next((at for at, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
+
+
+def may_run_text(known: Sequence[str], command: Simple) -> bool:
+    """Tell whether a command may be given program text: by a flag, or on its standard input."""
+    return any(entry.body is not None for entry in command.redirects) or not _CODE_FLAGS.isdisjoint(known)
+
+
+def changed_by_code(words: Sequence[Text], known: Sequence[str], at: int, bodies: Sequence[str]) -> ChangedByCode:
+    """Return the files that program text on the command line, or in a here-document, may change.
 
     Parameters
     ----------
+    at
+        Which word is what runs the text.
     bodies
         Here-documents of the command.
-
-    Returns each path; or, with True, the name of a variable that holds one.
     """
-    if not bodies and _CODE_FLAGS.isdisjoint(known):
-        return
-    at = next((at for at, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
-    if at is None:
-        return
     text = _code(known[at + 1 :], bodies)[:MAX_CODE]
     if not _WRITES.search(text):
-        return
+        return ChangedByCode()
     line = words[at].line
-    yield from ((literal(path, line), False) for path in dict.fromkeys(_NAMED.findall(text)))
-    yield from ((word, False) for word, path in zip(words[at:], known[at:], strict=True) if _NAMED.fullmatch(path))
-    yield from ((literal(name, line), True) for name in dict.fromkeys(_FROM_ENVIRONMENT.findall(text)))
+    named = dict.fromkeys(token for token in _TOKEN.findall(text) if _is_settings(token))
+    given = tuple(word for word, path in zip(words[at:], known[at:], strict=True) if _is_settings(path))
+    return ChangedByCode(
+        paths=(*(literal(path, line) for path in named), *given),
+        variables=tuple(dict.fromkeys(_FROM_ENVIRONMENT.findall(text))),
+    )
+
+
+def _is_settings(path: str) -> bool:
+    """Tell whether a word may be the path of a file with settings."""
+    return path.endswith(_SUFFIXES) and len(path) <= MAX_PATH_CHARS
 
 
 def _code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
@@ -97,7 +122,14 @@ def changer(changed: Mapping[str, str], key: str) -> str:
     if found := changed.get(key, ""):
         return found
     patterns = ((pattern, name) for pattern, name in changed.items() if not _PATTERN.isdisjoint(pattern))
-    return next((name for pattern, name in patterns if fnmatchcase(key, pattern)), "")
+    return next((name for pattern, name in patterns if _matches(key, pattern)), "")
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """Tell whether a file may be meant by a pattern; by one that would take long to try, any file may."""
+    if len(pattern) > MAX_PATH_CHARS or len(key) > MAX_PATH_CHARS or pattern.count("*") > MAX_STARS:
+        return True
+    return fnmatchcase(key, pattern)
 
 
 def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:

@@ -14,7 +14,7 @@ from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
 from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.branches import Turn, walk_case, walk_either, walk_if, walk_loop
-from opsk_jobcheck.readers.shell.changes import changed_by_code, changed_files
+from opsk_jobcheck.readers.shell.changes import changed_by_code, changed_files, interpreter_of, may_run_text
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory, place_key
 from opsk_jobcheck.readers.shell.effects import names_assigned
@@ -312,11 +312,13 @@ class Evaluator:
         name = words[0].shown[:40] if words else "a redirection"
         for path in changed_files(words, known, unseen):
             self.changed[place_key(path, where)] = name
-        bodies = [self.expander().text(entry.body).shown for entry in command.redirects if entry.body is not None]
-        for path, is_variable in changed_by_code(words, known, bodies):
-            held = self.scope.text(path.known or "", command.line) if is_variable else path
-            if held.known:
-                self.changed[place_key(held, where)] = name
+        if may_run_text(known, command) and (at := interpreter_of(known)) is not None:
+            bodies = [self.expander().text(entry.body).shown for entry in command.redirects if entry.body is not None]
+            self.spend(sum(map(len, bodies)))
+            found = changed_by_code(words, known, at, bodies)
+            held = (self.scope.text(variable, command.line) for variable in found.variables)
+            for path in (*found.paths, *(text for text in held if text.known)):
+                self.changed[place_key(path, where)] = name
 
     def _call(self, function: Function, words: list[Text]) -> bool | None:
         """Walk a function's body with its own positional parameters and its own ``local`` variables."""
