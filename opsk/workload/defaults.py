@@ -22,7 +22,10 @@ GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB = 50257, 32000, 128256
 _MODEL_NAMES = tuple((name, f"model.{name}") for name in MODEL_FIELDS if name != "name")
 _PLAN_NAMES = tuple((name, f"plan.{name}") for name in PLAN_FIELDS)
 _FULLY_SHARDED = frozenset({"pytorch-fsdp", "fms-fsdp", "torchtitan", "llama-cookbook", "torchtune", "litgpt", "olmo"})
-_TOKENIZERS = {"gpt2bpetokenizer": GPT2_VOCAB, "llama2tokenizer": LLAMA2_VOCAB, "gpt2": GPT2_VOCAB}
+_TOKENIZERS = {
+    **{"gpt2bpetokenizer": GPT2_VOCAB, "llama2tokenizer": LLAMA2_VOCAB, "gpt2": GPT2_VOCAB},
+    "esm-2's tokenizer": 128,  # 33 amino acids and signs, padded
+}
 _HARMLESS_UNKNOWNS = frozenset(
     {"model.vocab", "model.flash_attention", "model.learned_positions", "model.tied_embeddings"}
 )

@@ -27,13 +27,14 @@ _FIXED: Mapping[str, Mapping[str, bool | int]] = MappingProxyType(
             "model.gated_mlp": False,
             "model.tied_embeddings": True,
             "model.learned_positions": False,
-            "model.vocab": 128,  # 33 amino acids and signs, padded
         },
         "geneformer": {"model.gated_mlp": False, "model.learned_positions": True},
         "amplify": {"model.gated_mlp": True, "model.learned_positions": False},
     }
 )
 """What the program of each model has no flag for."""
+_TOKENIZER, _TOKENIZERS = "tokenizer.type", MappingProxyType({"esm2": "ESM-2's tokenizer"})
+"""How many tokens there are nobody states: that is assumed by the name."""
 
 
 def recognise(invocation: Invocation) -> Match | None:
@@ -62,3 +63,5 @@ def _fixed(name: str, file: str, line: int, findings: Findings) -> None:
     """State what one program has fixed."""
     for field, value in _FIXED[name].items():
         findings.state(field, value, line, f"{file[:80]} has it so")
+    if name in _TOKENIZERS:
+        findings.options.setdefault(_TOKENIZER, _TOKENIZERS[name])
