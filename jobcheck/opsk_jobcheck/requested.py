@@ -12,20 +12,15 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from opsk_jobcheck.protocol import AdviseQuestion, SubmitQuestion
 from opsk_jobcheck.request import MEMORY_OPTIONS, SlurmRequest
+from opsk_jobcheck.short_texts import kept_if_short
 
 NOT_GIVEN = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
 """``NO_VAL`` and ``INFINITE`` of slurm.h in 32, 16 and 64 bits."""
 MAX_COUNT = 1 << 24
 """Larger counts are no cluster of this world but overflow or nonsense."""
-
-KEPT_OPTIONS = 256
-"""People submit again what they submitted before, with the same options."""
-LONGEST_KEPT_CHARS = 8 << 10
-"""Options that are longer than any that people type are read and forgotten."""
 
 _SPREADING = frozenset(
     {"nodes", "nodelist", "nodefile", "ntasks", "ntasks-per-gpu", "gpus", "gpus-per-task", "tres-per-task"}
@@ -125,8 +120,7 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
 
 def advise_request(question: AdviseQuestion) -> SlurmRequest:
     """Return the request that ``cli_filter`` saw, with the environment that the job will see."""
-    text = question.options_json
-    asked = (_asked_with if len(text) <= LONGEST_KEPT_CHARS else _asked_with.__wrapped__)(text)
+    asked = _asked_with(question.options_json)
     directory = absolute(question.cwd)
     request = replace(
         asked.request,
@@ -148,7 +142,7 @@ class _Asked:
     has_chdir: bool
 
 
-@lru_cache(maxsize=KEPT_OPTIONS)
+@kept_if_short
 def _asked_with(options_json: str) -> _Asked:
     """Return what options ask for that ``json_cli_options`` gave."""
     options = parse_options(options_json)

@@ -25,11 +25,10 @@ from opsk_jobcheck.readers.directive_lines import (
 )
 from opsk_jobcheck.readers.sbatch_options import ArgumentKind, long_option, short_option
 from opsk_jobcheck.requested import MAX_COUNT, gpus_of
+from opsk_jobcheck.short_texts import kept_if_short
 
 MAX_HEAD_CHARACTERS = 1 << 20
 """Directives stand at the top; behind a comment of this size nobody looks for more."""
-KEPT_HEADS, LONGEST_KEPT_CHARS = 256, 1 << 13
-"""What few people change between two submissions; longer heads than people write are read and forgotten."""
 MAX_TEXT = 200
 """Longest piece of a script that is kept as evidence or shown in a message."""
 
@@ -125,11 +124,10 @@ def read_directives(text: str, *, file: str) -> Directives:
     file
         Its name, for evidence and messages.
     """
-    head = _head(text)
-    return (_read if len(head) <= LONGEST_KEPT_CHARS else _read.__wrapped__)(head, file)
+    return _read(_head(text), file)
 
 
-@lru_cache(maxsize=KEPT_HEADS)
+@kept_if_short
 def _read(head: str, file: str) -> Directives:
     """Return what the lines at the top of a script ask for."""
     return _Reading(file).read(head)
@@ -137,11 +135,10 @@ def _read(head: str, file: str) -> Directives:
 
 def directive_options(text: str) -> dict[str, str]:
     """Return all options of the directive lines by their long names, as text; the last of several equal ones wins."""
-    head = _head(text)
-    return dict((_options_of if len(head) <= LONGEST_KEPT_CHARS else _options_of.__wrapped__)(head))
+    return dict(_options_of(_head(text)))
 
 
-@lru_cache(maxsize=KEPT_HEADS)
+@kept_if_short
 def _options_of(head: str) -> tuple[tuple[str, str], ...]:
     """Return the options of one script in the order given."""
     reading = _Reading("")
