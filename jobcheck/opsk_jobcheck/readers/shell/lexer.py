@@ -222,12 +222,8 @@ class Lexer:
             start = cut
 
     def _double_quoted(self, segments: list[Segment]) -> None:
-        line = self.line()
-        segments.append(Lit("", line, quoted=True))
+        segments.append(Lit("", self.line(), quoted=True))
         self.position += 1
-        if match := _QUOTED_PLAIN.match(self.text, self.position):  # mostly all of it, or up to a variable
-            self._by_lines(segments, self.position, match.end(), line)
-            self.position = match.end()
         while self.position < self.end and self.text[self.position] != '"':
             self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
         self.position += 1
