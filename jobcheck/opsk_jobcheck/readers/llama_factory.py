@@ -15,6 +15,7 @@ from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.hf_model import read_model
 from opsk_jobcheck.readers.hf_settings import WEIGHTS, read_settings
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
+from opsk_jobcheck.readers.ranks import known_of_command
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.recipes import before, close, names_of_values, read_sharding, recipe_of, values_of
 from opsk_jobcheck.readers.shell.values import Invocation, Scalar
@@ -59,6 +60,7 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
     program, invocation, findings = found[0], match.invocation, reading.findings
     config = recipe_of(program, values_of(program), invocation, reading)
     _environment(reading)
+    reading.few_ranks = _few_ranks(invocation, reading)
     read_settings(config, findings, lengths=_LENGTHS)
     _own(config, findings)
     is_unread = read_sharding(config, invocation, reading)
@@ -116,6 +118,18 @@ def _trained(config: ConfigFile, findings: Findings) -> None:
         return
     shown = f"finetuning_type {kind.value}" if kind is not None and not kind.why else "no finetuning_type full"
     findings.options[OPTION] = f"unknown: only adapters are trained ({shown[:60]})"
+
+
+def _few_ranks(invocation: Invocation, reading: Reading) -> str:
+    """Return why its own launcher starts few ranks: without ``NNODES`` it takes one node (``launcher.py``)."""
+    if command_of(invocation, *_COMMANDS) is None:
+        return ""
+    nodes, per_node = reading.findings.get("plan.nodes"), reading.findings.get("plan.gpus_per_node")
+    told, count = (known_of_command(invocation, reading.run.variables, name) for name in ("NNODES", "NPROC_PER_NODE"))
+    if (nodes or 0) > 1 and told is None:
+        return "LLaMA-Factory takes one node where NNODES is not set"
+    is_other = bool(per_node and count and count.isdigit() and count != str(per_node))
+    return f"NPROC_PER_NODE is {(count or '')[:9]}, and a node has {per_node} GPUs" if is_other else ""
 
 
 def _environment(reading: Reading) -> None:

@@ -19,7 +19,6 @@ _ALL = ("--num-processes",)
 _PER_NODE = ("--nproc-per-node", "--num-gpus")
 _NODES = ("--nnodes", "--num-nodes", "--num-machines")
 MAX_RANKS = 1 << 24
-_LLAMA_FACTORY = frozenset({"llamafactory-cli", "llama-factory-cli", "lmf"})
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -52,7 +51,7 @@ def _number(arguments: Arguments, names: tuple[str, ...]) -> int | None:
 
 
 def doubt_replicas(
-    invocation: Invocation, variables: Mapping[str, Variable], findings: Findings, *, is_one_node: bool
+    invocation: Invocation, variables: Mapping[str, Variable], findings: Findings, *, is_one_node: bool, few: str = ""
 ) -> None:
     """Take back the replicas, and a batch that follows from them, where fewer ranks may train than there are GPUs.
 
@@ -64,9 +63,10 @@ def doubt_replicas(
         What the script has set at its end.
     is_one_node
         The launcher runs on one node of several.
+    few
+        Why there may be few ranks, by a reader; empty where it knows of nothing.
     """
-    nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
-    what = _on_few_gpus(invocation, variables, nodes, per_node)
+    what = few or _on_few_gpus(invocation, variables, findings.get("plan.gpus_per_node"))
     if what:
         file, line = findings.where(invocation.line)
         hint = "start as many ranks as there are GPUs, or ask for fewer GPUs"
@@ -79,26 +79,20 @@ def doubt_replicas(
         findings.evidence.pop(name, None)
 
 
-def _on_few_gpus(
-    invocation: Invocation, variables: Mapping[str, Variable], nodes: int | None, per_node: int | None
-) -> str:
+def _on_few_gpus(invocation: Invocation, variables: Mapping[str, Variable], per_node: int | None) -> str:
     """Return how a command is kept from some of the GPUs, empty where it is not known to be."""
     if "deepspeed" in names_of(invocation):
         flags = arguments_of(invocation).flags
         if name := next((name for name in ("--include", "--exclude") if name in flags), ""):
             return f"deepspeed starts ranks on a part of the GPUs: {flags[name].shown[:80]}"
-    held = {**variables, **invocation.facts.get("assigned", {})}
-    if not _LLAMA_FACTORY.isdisjoint(names_of(invocation)):
-        if (nodes or 0) > 1 and "NNODES" not in held:
-            return "LLaMA-Factory takes one node where NNODES is not set"
-        count = _known(held, "NPROC_PER_NODE")
-        if per_node and count.isdigit() and count != str(per_node):
-            return f"NPROC_PER_NODE is {count[:9]}, and a node has {per_node} GPUs"
-    shown = len([part for part in _known(held, _VISIBLE).split(",") if part.strip()])
+    visible = known_of_command(invocation, variables, _VISIBLE) or ""
+    shown = len([part for part in visible.split(",") if part.strip()])
     return f"{_VISIBLE} shows {shown} of {per_node} GPUs" if per_node and 0 < shown < per_node else ""
 
 
-def _known(variables: Mapping[str, Variable], name: str) -> str:
-    """Return what a variable holds, empty where that is not known."""
-    variable = variables.get(name)
+def known_of_command(invocation: Invocation, variables: Mapping[str, Variable], name: str) -> str | None:
+    """Return what a variable holds for a command, its own assignments first; empty where unknown, ``None`` unset."""
+    variable = {**variables, **invocation.facts.get("assigned", {})}.get(name)
+    if variable is None:
+        return None
     return (variable.text.known or "") if isinstance(variable, Scalar) else ""

@@ -39,7 +39,8 @@ class Reading:
     """What readers share while one script is read.
 
     ``files`` are texts of files by the path that was wanted; paths that were wanted are in ``wanted``. ``model_name``
-    is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a reader.
+    is the name of a public model that the script trains (``meta-llama/Llama-3.1-8B``), stated by a reader;
+    ``few_ranks`` is why fewer ranks may train than there are GPUs.
     """
 
     run: Run
@@ -47,6 +48,7 @@ class Reading:
     files: Mapping[str, str] = field(default_factory=dict)
     wanted: list[str] = field(default_factory=list)
     model_name: str | None = None
+    few_ranks: str = ""
 
     def written(self, path: Text, invocation: Invocation) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""

@@ -162,7 +162,8 @@ def _read(
     _said(statements, findings)
     follow(findings)
     if found:
-        doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node)
+        few = reading.few_ranks
+        doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
     if is_training and not found:
         _unread(framework, findings, model_name=reading.model_name)
