@@ -33,7 +33,7 @@ from opsk_jobcheck.protocol import (
 )
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import advise_request, command_text, submit_request
-from opsk_jobcheck.stored import AdviceStore, Stored, key_of, script_hash
+from opsk_jobcheck.stored import AdviceStore, Stored, context_of, key_of, script_hash
 from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.workers import TooBusyError, WorkerPool
 
@@ -45,6 +45,9 @@ LATER = Answer(status="later")
 PONG = Answer(status="pong", release=__version__)
 TAKEN = Answer(status="taken")
 NOT_ALLOWED = Answer(status="error", error="not allowed to ask for others")
+
+THE_SCRIPT = ""
+"""How a script's own lines are cited: who has just typed its name knows it, and in a sweep each has another."""
 
 MAX_FILE_ROUNDS = 3
 """How often files are wanted: a second script names a configuration file, which names another."""
@@ -255,8 +258,9 @@ class Answerer:
         first: bool = False,
     ) -> Answer | Thinking:
         """Return the answer that is stored; else a fresh one or, at the deadline, that it comes later."""
-        key = key_of(uid, thought) + ("" if thought.quick else self._live())
-        found = self.store.exact(key)
+        context = context_of(uid, thought) + ("" if thought.quick else self._live())
+        key = key_of(context, thought.text)
+        found = self.store.exact(key) or self.store.of_form(context, uid, thought)
         if found is not None and found.advised.is_short and not self.pool.is_crowded:
             found = None
         talk.notes.setdefault("stored", found is not None)
@@ -270,7 +274,8 @@ class Answerer:
             return hook.answer
         self._running[key] = [hook]
         try:
-            self.pool.think(thought, uid=uid, first=first, then=partial(self._thought, self.pool, key, uid, thought))
+            then = partial(self._thought, self.pool, context, uid, thought)
+            self.pool.think(thought, uid=uid, first=first, then=then)
         except TooBusyError:
             self._tell(key, None)
         return hook.answer
@@ -288,13 +293,14 @@ class Answerer:
     def _thought(
         self,
         pool: WorkerPool,
-        key: str,
+        context: str,
         uid: int,
         thought: Thought,
         advised: Advised | None,
         timing: dict[str, float],
     ) -> None:
         """Store what came of a thought, and tell it; a script that broke a worker is not tried again for a while."""
+        key = key_of(context, thought.text)
         was_left = key in self._left
         self._left.discard(key)
         if pool is not self.pool:
@@ -306,7 +312,7 @@ class Answerer:
         if was_left:
             notes = verdict_notes(advised) | timing
             self._late({"uid": uid, "script_sha256": script_hash(thought.text), **notes})
-        self._tell(key, self.store.put(key, uid, thought, advised, timing=timing))
+        self._tell(key, self.store.put(context, uid, thought, advised, timing=timing))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -349,10 +355,9 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[st
             detail=question.detail,
             ascii_only=question.ascii,
         )
-    name = question.script_name or ("--wrap" if not question.argv else question.argv[0])
     return Thought(
         text=question.script,
-        file=name,
+        file=THE_SCRIPT if question.script_name or question.argv else "--wrap",
         request=request,
         files=dict(question.files),
         may_want=may_want,
@@ -369,7 +374,7 @@ def submit_thought(question: SubmitQuestion) -> Thought:
         text, name = command_text("srun", question.argv), "command"
         request = replace(request, arguments=())
     else:
-        text, name = question.script, question.argv[0] if question.argv else "script"
+        text, name = question.script, THE_SCRIPT
     return Thought(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)
 
 

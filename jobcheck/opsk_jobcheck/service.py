@@ -24,7 +24,7 @@ from opsk_jobcheck.live.sharing import SharedCluster
 from opsk_jobcheck.live.watching import LiveWatch
 from opsk_jobcheck.protocol import Answer, Question
 from opsk_jobcheck.recording import Recording
-from opsk_jobcheck.stored import script_hash
+from opsk_jobcheck.stored import script_hash, short_hash
 from opsk_jobcheck.workers import WORKER_COMMAND, WorkerPool
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Advisor:
             return
         script = getattr(question, "script", None)
         if script and answer is not None and answer.status == "advice" and self._site.store.url is not None:
-            self._keep_advice(question, answer, talk, script_hash(script)[:12])
+            self._keep_advice(question, answer, talk, short_hash(script))
         self._audit.write(
             kind=question.kind,
             uid=talk.peer.uid,

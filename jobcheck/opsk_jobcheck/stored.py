@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from opsk.workload.advice_record import of_script
+from opsk_jobcheck.forms import Forms
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import contradicts
 from opsk_jobcheck.thinking import Advised, Thought
@@ -31,10 +33,20 @@ def script_hash(text: str) -> str:
     return hashlib.sha256(text.rstrip("\n").encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def key_of(uid: int, thought: Thought) -> str:
-    """Return what makes a question the same question."""
-    packed = thought.packed() | {"uid": uid}
+def short_hash(text: str) -> str:
+    """Return what a job's record keeps of `script_hash`."""
+    return script_hash(text)[:12]
+
+
+def context_of(uid: int, thought: Thought) -> str:
+    """Return what makes a question about one script the same question."""
+    packed = thought.packed() | {"uid": uid, "text": ""}
     return hashlib.sha256(json.dumps(packed, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def key_of(context: str, text: str) -> str:
+    """Return what makes a question the same question; here every line counts."""
+    return f"{context} {hashlib.sha256(text.encode('utf-8', errors='surrogatepass')).hexdigest()}"
 
 
 def environment_hash(environment: Mapping[str, str] | None) -> str | None:
@@ -79,7 +91,7 @@ class Stored:
 
 @dataclass(slots=True)
 class AdviceStore:
-    """The advice of the last minutes, found exactly, by user and script, or by the user who has just typed it.
+    """The advice of the last minutes, found exactly, by form, by user and script, or by the user who has just typed it.
 
     However much there is of one user, each of these takes the same time: slurmctld waits for two of them.
 
@@ -93,6 +105,7 @@ class AdviceStore:
     max_entries: int = MAX_ENTRIES
     kept_s: float = KEPT_S
     _entries: OrderedDict[str, Stored] = field(default_factory=OrderedDict)
+    _forms: Forms = field(default_factory=Forms)
     _keys: dict[Hashable, dict[str, None]] = field(default_factory=dict)
     """Keys of the entries of a user's script, and of what a user has typed, each in the order in which it was said."""
 
@@ -100,12 +113,23 @@ class AdviceStore:
         return len(self._entries)
 
     def exact(self, key: str) -> Stored | None:
-        """Return what was said about exactly this (see ``key_of``)."""
+        """Return what was said about exactly this (see `key_of`)."""
         entry = self._entries.get(key)
         if entry is not None and self.clock() - entry.given_at > self.kept_s:
             self._forget(key)
             return None
         return entry
+
+    def of_form(self, context: str, uid: int, thought: Thought) -> Stored | None:
+        """Return what was said about a script with other numbers where they are free, as said about this one."""
+        for blanked in self._forms.blanked(thought.text):
+            entry = self.exact(key_of(context, blanked))
+            if entry is not None:
+                comment = of_script(entry.advised.comment, short_hash(thought.text))
+                found = self.put(context, uid, thought, replace(entry.advised, comment=comment, free=()))
+                found.given_at = entry.given_at
+                return found
+        return None
 
     def said_again(self, entry: Stored) -> None:
         """Note that this is now the latest that its user was told about the script."""
@@ -156,9 +180,25 @@ class AdviceStore:
         return None
 
     def put(
-        self, key: str, uid: int, thought: Thought, advised: Advised, *, timing: Mapping[str, float] | None = None
+        self, context: str, uid: int, thought: Thought, advised: Advised, *, timing: Mapping[str, float] | None = None
     ) -> Stored:
-        """Store one piece of advice, and forget the oldest when there are too many."""
+        """Store one piece of advice, and forget the oldest when there are too many.
+
+        Parameters
+        ----------
+        context
+            `context_of` the question, with what is known of running jobs and free nodes where advice depends on that.
+        """
+        blanked = self._forms.note(thought.text, advised.free)
+        if blanked is not None:
+            self._keep(context, uid, replace(thought, text=blanked), advised, timing)
+        return self._keep(context, uid, thought, advised, timing)
+
+    def _keep(
+        self, context: str, uid: int, thought: Thought, advised: Advised, timing: Mapping[str, float] | None
+    ) -> Stored:
+        """Store one entry."""
+        key = key_of(context, thought.text)
         self._forget(key)
         entry = Stored(
             key=key,
@@ -188,6 +228,7 @@ class AdviceStore:
         """Forget everything: what was said may no longer hold."""
         self._entries.clear()
         self._keys.clear()
+        self._forms.clear()
 
     def _latest(self, index: Hashable) -> Iterator[Stored]:
         """Return fresh entries that say something, the latest first."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opsk.config import SiteConfig
+from opsk.workload.workload import Workload
 from opsk_jobcheck.request import SlurmRequest
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ WARM_UP = (
     "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 "
     "--global-batch-size 128 --vocab-size 50257 --train-iters 1 --use-distributed-optimizer\n"
 )
+
+
+SLOW_S = 0.05
+"""A script whose reading takes longer is not read once more to learn about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,8 @@ class Advised:
     kept
         Where the site has a store: cluster, model and plan as ``opsk check --json`` tells them, as text. With what is
         measured later this is a run to calibrate with.
+    free
+        Which numbers of the script may be others, counted from 0: the same would be said, but for the comment.
     """
 
     silent: bool = False
@@ -119,6 +127,7 @@ class Advised:
     why: str = ""
     would_fit: str = ""
     kept: str = ""
+    free: tuple[int, ...] = ()
 
     def packed(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -128,6 +137,7 @@ class Advised:
     def unpacked(cls, document: Mapping[str, Any]) -> Advised:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         lists = {name: tuple(document[name]) for name in ("wanted", "lines", "short_lines", "guessed")}
+        lists["free"] = tuple(document.get("free", ()))
         return cls(**{**_known(cls, document), **lists})
 
 
@@ -167,6 +177,7 @@ class SiteThinker:
         from opsk_jobcheck.kept import Kept
         from opsk_jobcheck.live.handing import LiveReader, fingerprint
         from opsk_jobcheck.live.watching import FOLDER_VARIABLE, is_watched
+        from opsk_jobcheck.readers.free_numbers import FreeNumbers
         from opsk_jobcheck.site import site_adviser
         from opsk_jobcheck.told import ToldBefore
 
@@ -174,6 +185,7 @@ class SiteThinker:
         folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
         self._adviser = replace(site_adviser(site, with_wires=bool(folder)), kept=Kept())
         self._told_before = ToldBefore()
+        self._free_numbers = FreeNumbers()
         self._live: LiveReader | None = None
         if folder and self._adviser.wires is not None:
             self._live = LiveReader(Path(folder), time.monotonic, fingerprint(self._adviser.wires))
@@ -190,13 +202,33 @@ class SiteThinker:
 
     def think(self, thought: Thought) -> Advised:
         """Return the advice; nothing here opens a path that the script names."""
-        from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
-        from opsk_jobcheck.protocol import MAX_FILES
         from opsk_jobcheck.readers.script import read_script
-        from opsk_jobcheck.stored import script_hash
 
         request = self._on_partition(thought.request)
-        workload = read_script(thought.text, file=thought.file, request=request, files=thought.files)
+        read = partial(read_script, thought.text, file=thought.file, request=request, files=thought.files)
+        began = time.monotonic()
+        workload = read()
+        is_slow = thought.is_hurried or time.monotonic() - began > SLOW_S
+        free = () if is_slow else self._free(replace(thought, request=request), workload, read)
+        return replace(self._advised(thought, workload), free=free)
+
+    def _free(self, thought: Thought, workload: Workload, read: Callable[..., Workload]) -> tuple[int, ...]:
+        """Return which numbers of the script what was read does not depend on, as far as that is known."""
+        from opsk_jobcheck.readers.numbered import Numbered
+        from opsk_jobcheck.stored import context_of
+
+        numbered = Numbered.of(thought.text)
+        if numbered is None:
+            return ()
+        context = context_of(0, replace(thought, quick=False, may_want=False, detail="", ascii_only=False))
+        return self._free_numbers.of(numbered, context, workload, lambda places: read(numbers_at=places))
+
+    def _advised(self, thought: Thought, workload: Workload) -> Advised:
+        """Return the advice on what was read."""
+        from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
+        from opsk_jobcheck.protocol import MAX_FILES
+        from opsk_jobcheck.stored import short_hash
+
         known = {*thought.files, *thought.unread}
         wanted = tuple(path for path in workload.wanted_files if path not in known)[:MAX_FILES]
         if wanted and thought.may_want:
@@ -212,7 +244,7 @@ class SiteThinker:
             return self._told(searching.advise(workload, asked), thought)
 
         told = self._told_before.get(workload, asked, thought, live, worked_out)
-        return told.of_script(script_hash(thought.text)[:12])
+        return told.of_script(short_hash(thought.text))
 
     def _told(self, advice: Advice, thought: Thought) -> Told:
         from opsk_jobcheck.document import kept_text, record

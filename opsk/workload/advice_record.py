@@ -24,6 +24,7 @@ SIGNIFICANT_DIGITS = 6
 _LONGEST_TEXT = 16384
 _MARK = re.compile(r"(?<!\S)opsk:v1(?!\S)")
 _PAIR = re.compile(r"([a-z][a-z0-9_]{0,31})=(\S{1,80})")
+_HASH_PAIR = re.compile(r"(?<= hash=)[0-9A-Za-z]{1,64}\Z")
 _NUMBER = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?")
 _HASH = re.compile(r"[0-9A-Za-z]{1,64}")
 _RATIOS = ("fit", "mfu")
@@ -147,6 +148,19 @@ class AdviceRecord:
             if name in KEYS and value is not None and _valid(name, value):
                 values.setdefault(name, value)
         return cls(**values) if "verdict" in values else None  # type: ignore[arg-type]
+
+
+def of_script(line: str, script_hash: str) -> str:
+    """Return the line of a record (see `AdviceRecord.render`) as that of another script, about which the same holds.
+
+    Raises
+    ------
+    InputError
+        When ``script_hash`` is no hash.
+    """
+    if not _HASH.fullmatch(script_hash):
+        raise InputError(f"advice record: hash is {script_hash!r}")
+    return _HASH_PAIR.sub(script_hash, line)
 
 
 KEYS = tuple(field.name for field in fields(AdviceRecord))

@@ -34,7 +34,7 @@ from opsk_jobcheck.readers.script import MAX_WANTED_FILES, read_script
 from opsk_jobcheck.rendering import MAX_LINES, lines
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
-from opsk_jobcheck.stored import key_of
+from opsk_jobcheck.stored import context_of, key_of
 from opsk_jobcheck.thinking import SiteThinker
 from tests.fakes.hostile_questions import advise_question, submit_question
 from tests.fakes.mutations import FuzzCase, fuzz_case
@@ -249,7 +249,7 @@ def check_question(question: dict[str, Any], thinker: SiteThinker) -> None:
         thought = advise_thought(asked, may_want=bool(asked.files))
     else:
         thought = submit_thought(asked)
-    assert key_of(0, thought)
+    assert key_of(context_of(0, thought), thought.text)
     rules = (PolicyRule(partition="a*", action="hold"), PolicyRule(account="*b*", qos="c?", action="reject"))
     decision = decide(rules, thought.request)
     advised = thinker.think(type(thought).unpacked(json.loads(json.dumps(thought.packed()))))

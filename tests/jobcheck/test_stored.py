@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.stored import KEPT_S, SHOWN_FOR_S, TYPED_FOR_S, AdviceStore, Stored, key_of, script_hash
+from opsk_jobcheck.stored import KEPT_S, SHOWN_FOR_S, TYPED_FOR_S, AdviceStore, Stored, context_of, key_of, script_hash
 from opsk_jobcheck.thinking import Advised, Thought
 
 FITS = Advised(verdict="fits", lines=("x",))
@@ -24,16 +24,20 @@ def thought(text: str = "torchrun", nodes: int | None = 2, **files: str) -> Thou
 
 
 def put(store: AdviceStore, asked: Thought, *, uid: int = 1, advised: Advised = FITS) -> Stored:
-    return store.put(key_of(uid, asked), uid, asked, advised)
+    return store.put(context_of(uid, asked), uid, asked, advised)
+
+
+def key(uid: int, asked: Thought) -> str:
+    return key_of(context_of(uid, asked), asked.text)
 
 
 def test_the_same_question_finds_its_answer() -> None:
     store = AdviceStore(Clock())
     entry = put(store, thought())
-    assert store.exact(key_of(1, thought())) is entry
-    assert store.exact(key_of(2, thought())) is None
-    assert store.exact(key_of(1, thought(nodes=4))) is None
-    assert store.exact(key_of(1, thought(config="{}"))) is None
+    assert store.exact(key(1, thought())) is entry
+    assert store.exact(key(2, thought())) is None
+    assert store.exact(key(1, thought(nodes=4))) is None
+    assert store.exact(key(1, thought(config="{}"))) is None
 
 
 def test_a_script_is_found_by_its_user_whatever_files_it_came_with() -> None:

@@ -82,7 +82,7 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
             value = after(word, match.end())
             line = value.line or word.line
             overrides[match.group(1)] = Argument(flag=match.group(1), value=value, line=line, at=index)
-        elif not head and word.known is None:
+        elif not head and word.known is None and not word.parts[0].number:
             opaque.append(word)
             for part in word.parts:
                 _doubt(part, flags, overrides, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
@@ -65,6 +65,7 @@ def read_script(
     file: str,
     request: SlurmRequest | None = None,
     files: Mapping[str, str] | None = None,
+    numbers_at: Sequence[tuple[int, int]] = (),
 ) -> Workload:
     """Return what a script states; never raises for its content.
 
@@ -78,6 +79,8 @@ def read_script(
         What Slurm was asked for; it beats the script's own ``#SBATCH`` lines.
     files
         Texts of the files in `Workload.wanted_files`, by the path asked for.
+    numbers_at
+        From where to where another number may stand; see `free_numbers`.
     """
     source, problem = _readable(text, file)
     if source is None:
@@ -92,6 +95,7 @@ def read_script(
         environment=request.environment if request else None,
         arguments=arguments,
         files=files,
+        numbers_at=numbers_at,
     )
     workload = _read(result, resources, statements, file=file, files=files or {}, job_name=directives.job_name)
     extra = (

@@ -143,16 +143,21 @@ def problems(advice: Advice) -> Iterator[Line]:
         # two rules that one line breaks: what was told above need not be told again
         is_again = is_mended or (is_told and (problem.file, problem.line) in places)
         places.add((problem.file, problem.line))
-        place = ":".join(str(part) for part in (problem.file, problem.line) if part)
-        where = f"{place}: " if place else ""
         hint = f"; {problem.hint}" if problem.hint and not is_mended else ""
         yield Line(
             label="problem",
-            text=f"{where}{problem.what}{hint}",
+            text=f"{_place_of(problem)}{problem.what}{hint}",
             brief=_brief_problem(problem, is_told=is_told, is_named=len(_files(advice) | {problem.file}) > 1),
             weight=Weight.NEVER if is_again else Weight.PROBLEM,
             topic="problem",
         )
+
+
+def _place_of(problem: Problem) -> str:
+    """Return where a problem is, with what parts that from what it is; nothing where nobody knows."""
+    if not problem.file:
+        return f"line {problem.line}: " if problem.line else ""
+    return f"{problem.file}:{problem.line}: " if problem.line else f"{problem.file}: "
 
 
 def _brief_problem(problem: Problem, *, is_told: bool, is_named: bool) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_TURNS, MAX_ALL_TURNS = 64, 512
 """Turns that are walked of one loop over known words, and of all loops of a script."""
+_MOVES_ARGUMENTS = frozenset({"set", "shift"})
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ def walk_if(evaluator: Evaluator, command: If) -> bool | None:
     """Walk the branches of an ``if`` that may be taken."""
     possible: list[list[Command]] = []
     for condition, body in command.branches:
-        status = True if condition is None else evaluator.walk(condition)
+        status = _tested(evaluator, condition, command.line, is_certain=not possible)
         if status is False:
             continue
         if status and not possible:
@@ -50,6 +51,18 @@ def walk_if(evaluator: Evaluator, command: If) -> bool | None:
     if not possible:
         return True
     return walk_either(evaluator, possible, command.line, may_skip=True)
+
+
+def _tested(evaluator: Evaluator, condition: list[Command] | None, line: int, *, is_certain: bool) -> bool | None:
+    """Walk the condition of a branch; behind one that may be taken nobody knows whether it is walked at all."""
+    if condition is None or is_certain:
+        return True if condition is None else evaluator.walk(condition)
+    before, was_certain = evaluator.scope.copy(), evaluator.certain
+    evaluator.certain = False
+    status = evaluator.walk(condition)
+    evaluator.certain = was_certain
+    evaluator.scope.adopt(merged([before, evaluator.scope], line))
+    return status
 
 
 def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
@@ -147,16 +160,20 @@ def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:
 def _some_turns(evaluator: Evaluator, loop: Loop) -> bool | None:
     """Walk a loop's body once, with everything that it changes unknown before and after."""
     why = f"it changes in the loop of line {loop.line}"
-    changed = {name for name in evaluator.changed_by([*loop.condition, *loop.body]) | {loop.variable} if name}
+    turn = [*loop.condition, *loop.body]
+    changed = {name for name in evaluator.changed_by(turn) | {loop.variable} if name}
+    if evaluator.calls(turn, _MOVES_ARGUMENTS):
+        evaluator.scope.arguments = None
     before = evaluator.scope.copy()
     for name in changed:
         evaluator.scope.set(name, Scalar(unknown(why, loop.line)))
     was_certain, evaluator.certain = evaluator.certain, False
     was_ended, evaluator.ended = evaluator.ended, False
     evaluator.open_turns.append(None)
-    evaluator.walk([*loop.condition, *loop.body])
+    evaluator.walk(turn)
     evaluator.open_turns.pop()
     evaluator.certain, evaluator.ended = was_certain, was_ended
+    evaluator.scope.arguments = before.arguments
     changed |= differing(before, evaluator.scope)
     for name in changed:
         is_array = isinstance(before.find(name), Array) or isinstance(evaluator.scope.find(name), Array)

@@ -303,10 +303,15 @@ def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
 
 
 def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``let name=expression``."""
+    """``let name=expression``; what an expression assigns that is not known as a whole is not known either."""
     value: str | None = None
+    expander = evaluator.expander()
     for word in words[1:]:
-        value = evaluator.expander().calculated(word.known, command.line).known if word.known is not None else None
+        if word.known is not None:
+            value = expander.calculated(word.known, command.line).known
+        else:
+            visible = "".join(part.text or "0" for part in word.parts)
+            value = expander.uncalculated(visible, word.why, command.line).known
     return None if value is None else value != "0"
 
 

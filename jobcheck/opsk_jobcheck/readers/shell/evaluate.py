@@ -7,7 +7,7 @@ program would print is unknown, with the program's name as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
@@ -66,6 +66,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     arguments: tuple[Text, ...] | None = None,
     files: Mapping[str, str] | None = None,
+    numbers_at: Sequence[tuple[int, int]] = (),
 ) -> Run:
     """Read a script to its end.
 
@@ -77,11 +78,13 @@ def run(
         As in `Scope`.
     files
         Texts of files that the script may source, by path.
+    numbers_at
+        As in `script_source`.
     """
     asked = asked_names("\n".join((text, *(files or {}).values()))) if environment is not None else None
     scope = Scope({DIRECTORY: Text(), **given}, environment, arguments, asked=asked)
     evaluator = Evaluator(scope, files or {})
-    evaluator.read(script_source(text))
+    evaluator.read(script_source(text, numbers_at=numbers_at))
     return Run(
         invocations=tuple(evaluator.invocations),
         variables=scope.variables,
@@ -351,6 +354,10 @@ class Evaluator:
             else:
                 self.scope.set(name, variable)
         return status
+
+    def calls(self, tree: Iterable[Command], names: Collection[str]) -> bool:
+        """Return whether commands of a tree that `changed_by` has seen are called so, but for functions'."""
+        return any(name in names for command in tree for name in self.assigned[id(command)][2])
 
     def changed_by(self, tree: Iterable[Command]) -> set[str]:
         """Return the names that commands may assign, the functions that they call included."""

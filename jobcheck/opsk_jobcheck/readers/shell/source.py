@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell.values import Part, Text
@@ -54,11 +55,23 @@ class Source:
             raise ShellLimitError("the script takes more work to read than opsk spends on one")
 
 
-def script_source(text: str, *, start: int = 0) -> Source:
-    """Return the source of a script as submitted; ``start`` is added to its line numbers (see `Places`)."""
-    clean = text.replace("\r\n", "\n").replace(MARK_OPEN, "?").replace(MARK_CLOSE, "?")
+def script_source(text: str, *, start: int = 0, numbers_at: Sequence[tuple[int, int]] = ()) -> Source:
+    """Return the source of a script as submitted.
+
+    Parameters
+    ----------
+    start
+        Added to its line numbers (see `Places`).
+    numbers_at
+        From where to where another number may stand, in order; each is read as a number that is not known.
+    """
+    clean = text.replace(MARK_OPEN, "?").replace(MARK_CLOSE, "?")
+    unknown = [Part("", 0, f"number {index} may be any", filled=True, number=True) for index in range(len(numbers_at))]
+    for index, (begin, end) in reversed(list(enumerate(numbers_at))):
+        clean = f"{clean[:begin]}{MARK_OPEN}{index}{MARK_CLOSE}{clean[end:]}"
+    clean = clean.replace("\r\n", "\n")
     starts = [0, *(match.end() for match in re.finditer("\n", clean))]
-    return Source(clean, starts, list(range(start + 1, start + len(starts) + 1)))
+    return Source(clean, starts, list(range(start + 1, start + len(starts) + 1)), unknown)
 
 
 def line_source(text: str, line: int, unknown: list[Part]) -> Source:

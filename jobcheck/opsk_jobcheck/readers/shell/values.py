@@ -20,8 +20,9 @@ class Part(NamedTuple):
     """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
 
     ``filled`` tells of an unknown piece that it is certainly not the empty string; ``many`` that it may be several
-    words, or none; ``mentions`` are the flags and overrides that it may hold. A named tuple, as `Text` is: a script
-    makes thousands of them, and a frozen dataclass takes three times as long to make.
+    words, or none; ``mentions`` are the flags and overrides that it may hold; ``number`` tells
+    that it is a number, without a sign. A named tuple, as `Text` is: a script makes thousands of them, and a frozen
+    dataclass takes three times as long to make.
     """
 
     text: str = ""
@@ -30,6 +31,7 @@ class Part(NamedTuple):
     filled: bool = False
     many: bool = False
     mentions: tuple[str, ...] = ()
+    number: bool = False
 
 
 class Text(NamedTuple):

@@ -1,0 +1,101 @@
+"""Which numbers of a script may be others, and the same is read? A seed, a length, the number in a folder's name.
+
+Nothing is concluded from scripts that happened to be read alike: that only says where to look. A number is free where
+the script is read the same with *a number that is not known* in its place, for what is read with that holds whatever
+the number is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from opsk.workload.workload import Workload
+from opsk_jobcheck.readers.numbered import Numbered, text_digest
+
+MOST_FORMS, MOST_SEEN, MOST_SHOWN, MOST_FREE = 128, 8, 64, 4
+"""Forms that are remembered; of each, scripts, what was shown of them, and sets of numbers that were free in one."""
+MOST_AGAIN, MOST_VAIN = 2, 3
+"""How often one script is read again, and how often a set of numbers may turn out not to be free."""
+
+Free = tuple[int, ...]
+"""Which numbers of a script are free, counted from 0, in order."""
+Read = Callable[[tuple[tuple[int, int], ...]], Workload]
+"""Reads a script with numbers that are not known at these places."""
+
+
+@dataclass(slots=True)
+class _Form:
+    """What is remembered of scripts that are the same but for their numbers.
+
+    ``seen`` holds their numbers and the hash of what was read; ``free`` what was free in one of them, the latest last;
+    ``shown`` whether numbers are free, by the hash of the script with these blank; ``vain`` how often a set was not.
+    """
+
+    seen: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
+    free: list[Free] = field(default_factory=list)
+    shown: dict[bytes, bool] = field(default_factory=dict)
+    vain: Counter[Free] = field(default_factory=Counter)
+
+
+class FreeNumbers:
+    """What one process has found out about the scripts that it has read; not for several threads."""
+
+    def __init__(self) -> None:
+        self._forms: OrderedDict[bytes, _Form] = OrderedDict()
+
+    def of(self, numbered: Numbered, context: str, workload: Workload, read: Read) -> Free:
+        """Return which numbers of a script are free; none where that is not known yet.
+
+        The first script of a sweep shows nothing; the second that is read the same takes one more reading, or two.
+
+        Parameters
+        ----------
+        context
+            All that was read beside the script: what was asked of Slurm, and the files.
+        workload
+            What was read.
+        """
+        form = self._form(text_digest(f"{context}\n{numbered.form}"))
+        found = _first_free(form, numbered, workload, read)
+        if found:
+            form.free = [*(free for free in form.free if free != found), found][-MOST_FREE:]
+        form.seen = [*form.seen, (numbered.numbers, hash(workload))][-MOST_SEEN:]
+        return found
+
+    def _form(self, name: bytes) -> _Form:
+        """Return what is remembered of a form; the one that was not met for longest is forgotten."""
+        form = self._forms.pop(name, None) or _Form()
+        self._forms[name] = form
+        if len(self._forms) > MOST_FORMS:
+            self._forms.popitem(last=False)
+        return form
+
+
+def _first_free(form: _Form, numbered: Numbered, workload: Workload, read: Read) -> Free:
+    """Return the largest set that is free: of those that were in another script, and of what differs from one."""
+    alike = (numbers for numbers, found in form.seen if found == hash(workload))
+    sets = {*form.free, *map(numbered.differing, alike)} - {()}
+    left = MOST_AGAIN
+    for free in sorted(sets, key=lambda free: (-len(free), free)):
+        blanked = text_digest(numbered.blanked(free))
+        if blanked not in form.shown:
+            if not left or form.vain[free] >= MOST_VAIN or not all(map(numbered.may_be_any, free)):
+                continue
+            left -= 1
+            _show(form, free, blanked, is_free=read(numbered.spans(free)) == workload)
+        if form.shown[blanked]:
+            return free
+    return ()
+
+
+def _show(form: _Form, free: Free, blanked: bytes, *, is_free: bool) -> None:
+    """Remember whether numbers of a script are free."""
+    if not is_free:
+        form.vain[free] += 1
+    if len(form.vain) > MOST_SHOWN:
+        del form.vain[next(iter(form.vain))]
+    if len(form.shown) >= MOST_SHOWN:
+        del form.shown[next(iter(form.shown))]
+    form.shown[blanked] = is_free
