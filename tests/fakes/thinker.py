@@ -1,7 +1,8 @@
 """A stand-in for the analysis: run as a script it is an advisor worker whose answer the script itself orders.
 
 ``FAKE sleep 0.5``, ``FAKE crash``, ``FAKE raise``, ``FAKE want /a/b``, ``FAKE silent``, ``FAKE lines 3``,
-``FAKE oom 0.999 plan.tp``, ``FAKE optout``, ``FAKE detail`` in the text say what happens; else the verdict is ``fits``.
+``FAKE oom 0.999 plan.tp``, ``FAKE optout``, ``FAKE detail``, ``FAKE free 0 2`` in the text say what happens; else the
+verdict is ``fits``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
+from opsk_jobcheck.stored import short_hash
 from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.worker import run
 
@@ -31,6 +33,7 @@ class OrderedThinker:
                 out.write("x")
         orders = [line.split()[1:] for line in thought.text.splitlines() if line.startswith("FAKE ")]
         wanted: tuple[str, ...] = ()
+        free: tuple[int, ...] = ()
         lines = ["model headline", f"memory fits {thought.request.nodes} nodes on {self.cluster}"]
         for order in orders:
             match order:
@@ -47,6 +50,8 @@ class OrderedThinker:
                 case ["then", *paths]:  # the first wanted, once it is read the next
                     known = {*thought.files, *thought.unread}
                     wanted = next(((path,) for path in paths if path not in known), ())
+                case ["free", *numbers]:
+                    free = tuple(map(int, numbers))
                 case ["silent"]:
                     return Advised(silent=True)
                 case ["unknown"]:
@@ -77,7 +82,8 @@ class OrderedThinker:
             is_short=thought.is_hurried,
             lines=tuple(lines),
             short_lines=tuple(f"short {line}"[:80] for line in lines[:2]),
-            comment="opsk:v1 verdict=fits",
+            comment=f"opsk:v1 verdict=fits hash={short_hash(thought.text)}" if free else "opsk:v1 verdict=fits",
+            free=free,
         )
 
 

@@ -7,6 +7,8 @@ import random
 import time
 
 from opsk import __version__
+from opsk_jobcheck.readers.numbered import Numbered
+from opsk_jobcheck.stored import short_hash
 from tests.fakes.advisor_process import RunningAdvisor, eventually
 
 GPUS = '{"gpus-per-node":"8","nodes":"2"}'
@@ -74,6 +76,22 @@ def test_the_submit_question_gets_the_stored_answer(advisor: RunningAdvisor) -> 
     assert answer["comment"] == "opsk:v1 verdict=fits"
     assert answer["lines"] == ["short model headline", "short memory fits 2 nodes on lab"]
     assert advisor.thoughts == before
+
+
+def test_a_script_of_a_sweep_gets_the_answer_of_the_one_before(advisor: RunningAdvisor) -> None:
+    """With the hash of its own text in its record, for its terminal and for slurmctld; and no worker is asked."""
+    text = script("free 1", "seed 5")
+    text = text.replace("FAKE free 1", f"FAKE free {len(Numbered.of(text).numbers) - 1}")  # type: ignore[union-attr]
+    other = text.replace("FAKE seed 5", "FAKE seed 678")
+    with advisor.client() as client:
+        first = client.ask(kind="advise", script=text, script_name="/a/1.sh", options_json=GPUS)
+        before = advisor.thoughts
+        second = client.ask(kind="advise", script=other, script_name="/a/2.sh", options_json=GPUS)
+        answer = client.ask(kind="submit", uid=UID, script=other, job=JOB)
+    assert advisor.thoughts == before
+    assert second["lines"] == first["lines"]
+    assert first["comment"] == f"opsk:v1 verdict=fits hash={short_hash(text)}"
+    assert second["comment"] == answer["comment"] == f"opsk:v1 verdict=fits hash={short_hash(other)}"
 
 
 def test_another_request_for_the_same_script_is_another_question(advisor: RunningAdvisor) -> None:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from opsk_jobcheck.forms import MOST_FORMS
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.stored import KEPT_S, SHOWN_FOR_S, TYPED_FOR_S, AdviceStore, Stored, context_of, key_of, script_hash
+from opsk_jobcheck.stored import (
+    KEPT_S,
+    SHOWN_FOR_S,
+    TYPED_FOR_S,
+    AdviceStore,
+    Stored,
+    context_of,
+    key_of,
+    script_hash,
+    short_hash,
+)
 from opsk_jobcheck.thinking import Advised, Thought
 
 FITS = Advised(verdict="fits", lines=("x",))
@@ -38,6 +51,70 @@ def test_the_same_question_finds_its_answer() -> None:
     assert store.exact(key(2, thought())) is None
     assert store.exact(key(1, thought(nodes=4))) is None
     assert store.exact(key(1, thought(config="{}"))) is None
+
+
+SWEEP = "#!/bin/bash\nSEED=1 N=2\ntorchrun x.py $SEED 3\n"
+SAID = Advised(verdict="fits", lines=("x",), comment=f"opsk:v1 verdict=fits hash={short_hash(SWEEP)}", free=(0, 2))
+
+
+def of_form(store: AdviceStore, asked: Thought, *, uid: int = 1) -> Stored | None:
+    return store.of_form(context_of(uid, asked), uid, asked)
+
+
+def test_what_was_said_of_a_script_holds_for_one_with_other_free_numbers() -> None:
+    store = AdviceStore(Clock())
+    put(store, thought(SWEEP), advised=SAID)
+    text = SWEEP.replace("SEED=1", "SEED=77").replace("$SEED 3", "$SEED 4e5")
+    entry = of_form(store, thought(text))
+    assert entry is not None
+    assert entry.advised == replace(SAID, comment=f"opsk:v1 verdict=fits hash={short_hash(text)}", free=())
+    assert store.exact(key(1, thought(text))) is entry
+    assert store.alike(1, thought(text)) is entry, "job_submit asks for the script, not for its form"
+
+
+def test_nothing_is_said_of_another_form_number_user_or_question() -> None:
+    store = AdviceStore(Clock())
+    put(store, thought(SWEEP), advised=SAID)
+    assert of_form(store, thought(SWEEP.replace("N=2", "N=3"))) is None
+    assert of_form(store, thought(SWEEP.replace("x.py", "y.py"))) is None
+    assert of_form(store, thought(SWEEP), uid=2) is None
+    assert of_form(store, thought(SWEEP, nodes=4)) is None
+    assert of_form(store, thought(SWEEP, config="{}")) is None
+    assert of_form(store, replace(thought(SWEEP), quick=True)) is None
+
+
+def test_what_is_found_by_its_form_is_as_old_as_what_was_said() -> None:
+    clock = Clock()
+    store = AdviceStore(clock)
+    put(store, thought(SWEEP), advised=SAID)
+    clock.now += KEPT_S - 1
+    other = thought(SWEEP.replace("SEED=1", "SEED=2"))
+    assert of_form(store, other) is not None
+    clock.now += 2
+    assert store.exact(key(1, other)) is None
+    assert of_form(store, other) is None
+
+
+def test_the_latest_that_was_found_to_be_free_is_tried_beside_what_was_before() -> None:
+    store = AdviceStore(Clock())
+    put(store, thought(SWEEP), advised=replace(SAID, free=(0,)))
+    put(store, thought(SWEEP.replace("$SEED 3", "$SEED 5")), advised=replace(SAID, verdict="oom", free=(1,)))
+    for text, verdict in ((SWEEP.replace("SEED=1", "SEED=9"), "fits"), (SWEEP.replace("N=2", "N=9"), None)):
+        entry = of_form(store, thought(text))
+        assert (entry.advised.verdict if entry else None) == verdict
+    entry = of_form(store, thought(SWEEP.replace("N=2", "N=9").replace("$SEED 3", "$SEED 5")))
+    assert entry is not None
+    assert entry.advised.verdict == "oom"
+
+
+def test_forms_are_bounded_and_forgotten_with_all_else() -> None:
+    store = AdviceStore(Clock())
+    for index in range(MOST_FORMS + 3):
+        put(store, thought(f"{'x' * index} 1"), advised=replace(SAID, free=(0,)))
+    assert of_form(store, thought("x 2")) is None
+    assert of_form(store, thought(f"{'x' * 9} 2")) is not None
+    store.clear()
+    assert of_form(store, thought(f"{'x' * 9} 2")) is None
 
 
 def test_a_script_is_found_by_its_user_whatever_files_it_came_with() -> None:

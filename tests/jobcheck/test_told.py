@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from opsk.config import SiteConfig
+from opsk_jobcheck import thinking
 from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.stored import script_hash
+from opsk_jobcheck.stored import AdviceStore, context_of, script_hash
 from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
 from opsk_jobcheck.told import ToldBefore
 
@@ -25,7 +27,8 @@ FIRST = Thought(text=SCRIPT, file="job.sh", request=REQUEST, files={})
 
 
 @pytest.fixture
-def thinker() -> SiteThinker:
+def thinker(monkeypatch: pytest.MonkeyPatch) -> SiteThinker:
+    monkeypatch.setattr(thinking, "SLOW_S", 60.0)  # this machine may be busy
     return SiteThinker(SiteConfig(cluster="superpod-h100"))
 
 
@@ -61,9 +64,39 @@ def test_another_seed_is_told_the_same_without_working_it_out(
     text = SCRIPT.replace("SEED=1", "SEED=2")
     second = thinker.think(replace(FIRST, text=text))
     assert not worked_out
-    assert replace(second, comment="") == replace(first, comment="")
+    assert replace(second, comment="", free=()) == replace(first, comment="")
     assert script_hash(text)[:12] in second.comment
     assert second == anew(thinker, replace(FIRST, text=text))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(thinker: SiteThinker, quick: bool) -> None:
+    """Through the store, as the advisor does it, which then asks no worker."""
+    store = AdviceStore(time.monotonic)
+    for seed in (1, 2):
+        asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
+        store.put(context_of(1, asked), 1, asked, thinker.think(asked))
+    for seed in ("3", "12345678", "0", "1e-7"):
+        asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
+        found = store.of_form(context_of(1, asked), 1, asked)
+        assert found is not None
+        assert found.advised == replace(anew(thinker, asked), free=())
+    other = replace(FIRST, text=SCRIPT.replace("--num-layers 24", "--num-layers 48"), quick=quick)
+    assert store.of_form(context_of(1, other), 1, other) is None
+
+
+def test_a_script_that_takes_long_to_read_is_not_read_again_to_learn_from(
+    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinking, "SLOW_S", -1.0)
+    for seed in (1, 2, 3):
+        assert thinker.think(replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"))).free == ()
+
+
+def test_nothing_is_learned_in_a_crowd(thinker: SiteThinker) -> None:
+    for seed in (1, 2, 3):
+        asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), is_hurried=True)
+        assert thinker.think(asked).free == ()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opsk_jobcheck.readers.numbered import Numbered
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, evaluate
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.values import Array, Scalar
@@ -165,10 +167,11 @@ def told_by_bash(script: str) -> dict[str, list[str]] | None:
     return {name: [next(fields) for _ in range(int(next(fields)))] for name in fields}
 
 
-def told_by_opsk(script: str) -> dict[str, list[str]]:
+def told_by_opsk(script: str, *, numbers_at: Sequence[tuple[int, int]] = ()) -> dict[str, list[str]]:
     """Return the variables whose values are known at the end."""
     held: dict[str, list[str]] = {}
-    for name, variable in run(script, given={}, environment={}, arguments=()).variables.items():
+    result = run(script, given={}, environment={}, arguments=(), numbers_at=numbers_at)
+    for name, variable in result.variables.items():
         words = (variable.text,) if isinstance(variable, Scalar) else variable.words
         if all(word.known is not None for word in words) and not (isinstance(variable, Array) and variable.why):
             held[name] = [word.known or "" for word in words]
@@ -185,6 +188,27 @@ def test_what_is_known_after_a_script_is_what_bash_holds(seed: int, count: int) 
         return
     known = {name: words for name, words in told_by_opsk(script).items() if name in WATCHED}
     assert known == {name: held.get(name, []) for name in known}, script
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(SEEDS, st.integers(2, 8))
+def test_what_is_known_with_any_number_in_some_places_is_what_bash_holds_with_each(seed: int, count: int) -> None:
+    """Else what was said of one script of a sweep would not hold for the next; see `free_numbers`."""
+    choice = random.Random(seed)
+    writer = Writer(choice)
+    script = HEAD + "\n".join(writer.statement() for _ in range(count))
+    cut = Numbered.of(script)
+    assert cut is not None
+    free = [index for index in range(len(cut.numbers)) if cut.may_be_any(index) and choice.random() < 0.3]
+    pieces = list(cut.pieces)
+    for index in free:
+        pieces[2 * index + 1] = writer.of("0", "1", "2", "3", "7", "12", "100", "1e3")
+    held = told_by_bash("".join(pieces))
+    if held is None:
+        return
+    told = told_by_opsk(script, numbers_at=cut.spans(free))
+    known = {name: words for name, words in told.items() if name in WATCHED}
+    assert known == {name: held.get(name, []) for name in known}, (free, script)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
