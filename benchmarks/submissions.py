@@ -6,9 +6,10 @@ slurmctld, before and after the circuit breaker is open.
 
 Blocks with empty hooks and with opsk's alternate, so that what else the machine does meets both: only the ratios of
 neighbouring blocks count. Clients, slurmctld and advisor share this machine, as they need not elsewhere. Of the
-mixes with training jobs one submits scripts again, as people and chains of jobs do; in the other every script is new,
-of recipes that were submitted before, as in a sweep; ``--recipes`` says of how many. Blocks are long: in a short one
-clients start together and wait for the last of them, which is no throughput.
+mixes with training jobs one submits scripts again, as people and chains of jobs do. In the others every script is new,
+of recipes that were submitted before (``--recipes`` says of how many): in one, seed and length differ, as in a sweep,
+in the other a name of letters as well, so that each has to be read. Blocks are long: in a short one clients start
+together and wait for the last of them, which is no throughput.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from opsk.config import load_site
 from opsk.lab.programs import missing
 from tests.fakes.storms import CASES, HEALTHY, RECIPES, StormLab, restarted, storm_lab
 
-MIXES = {"other": 0.0, "again": 0.2, "mix": 0.2}
+MIXES = {"other": 0.0, "again": 0.2, "mix": 0.2, "named": 0.2}
 """Shares of training jobs."""
-TITLES = {"other": "train nothing", "again": "20 % again", "mix": "20 % new"}
+TITLES = {"other": "train nothing", "again": "20 % again", "mix": "20 % new", "named": "20 % named"}
 CLIENTS = (1, 8)
 IN_STORM = 0.5
 """Share of training jobs in a storm: the others ask nothing."""
@@ -82,7 +83,7 @@ def throughput(lab: StormLab, block: int, pairs: int, recipes: int) -> dict[str,
                     scripts = (
                         lab.again(block, training=share, known=known)
                         if mix == "again"
-                        else lab.scripts(block, training=share, recipes=recipes)
+                        else lab.scripts(block, training=share, recipes=recipes, are_named=mix == "named")
                     )
                     before = children_cpu_s()
                     storm = lab.submit(scripts, clients)
@@ -167,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument(
         "--pairs",
         type=int,
-        default=21,
+        default=17,
         help="of blocks, with and without opsk's hooks: of five the median still wanders by 0.02",
     )
     told.add_argument("--recipes", type=int, default=RECIPES, help="models among the training jobs")

@@ -52,6 +52,11 @@ MIN_JOB_AGE_S = 2
 _RPC = re.compile(r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
 
 
+def name_of(seed: int) -> str:
+    """Return a name of letters, another one for each seed."""
+    return "run-" + str(seed).translate(str.maketrans("0123456789", "abcdefghij"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
     """What came of some submissions: the jobs, what was said of others, how many were advised on, the time [s]."""
@@ -73,10 +78,11 @@ class StormLab(LabWithOwnAdvisor):
 
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def scripts(self, number: int, *, training: float, recipes: int = RECIPES) -> list[Path]:
+    def scripts(self, number: int, *, training: float, recipes: int = RECIPES, are_named: bool = False) -> list[Path]:
         """Write so many scripts, a share of which trains; no two are alike, so none has been answered before.
 
-        ``recipes`` is the number of models among them; those of one model differ in seed and length.
+        ``recipes`` is the number of models among them; those of one model differ in seed and length, and with
+        ``are_named`` in a name that has no number.
         """
         folder = self.directory / "scripts"
         folder.mkdir(exist_ok=True)
@@ -84,7 +90,9 @@ class StormLab(LabWithOwnAdvisor):
         for index in range(number):
             seed = next(self.seeds)
             trains = int((index + 1) * training) > int(index * training)
-            text = HEAD + TRAINING.format(seed=seed, layers=1 + seed % recipes) if trains else OTHER.format(seed=seed)
+            name = f"export RUN={name_of(seed)}\n" if are_named else ""
+            training_text = HEAD + name + TRAINING.format(seed=seed, layers=1 + seed % recipes)
+            text = training_text if trains else OTHER.format(seed=seed)
             path = folder / f"{'train' if trains else 'other'}-{seed}.sh"
             path.write_text(text)
             rows.append(path)

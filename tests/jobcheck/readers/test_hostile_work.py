@@ -28,6 +28,7 @@ def filled(piece: str, chars: int = 250 * KIB) -> str:
         f"torchrun distill{'_' * 200}!.py --num-layers 4\n",
         "torchrun " + filled("train" * 800 + " ", 1500 * KIB) + "\n",
         filled("A+=(--x 1 2 3)\n"),
+        "".join(f"f{number}() {{ f$U; f$U a; }}\n" for number in range(500)) + "f$U\n" * 50,
         filled("A+=x\n"),
         "declare -i A=1\n" + filled("A+=A*3\n"),
         "python - <<E\nopen('a', 'w') " + filled("a.b/") + "\nE\n",
