@@ -193,7 +193,17 @@ def serve(
         When another advisor answers on the socket.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="opsk advisor: %(levelname)s %(message)s")
-    asyncio.run(_serve(Advisor(site, worker_command=worker_command), site, load))
+    with asyncio.Runner(loop_factory=_event_loop()) as runner:
+        runner.run(_serve(Advisor(site, worker_command=worker_command), site, load))
+
+
+def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes the event loop: one in C where it is installed, for the advisor does little else than wait."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 async def _serve(advisor: Advisor, site: SiteConfig, load: Callable[[], SiteConfig]) -> None:
