@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from opsk_jobcheck import service
 from tests.fakes.advisor_process import FAKE_ADVISOR, RunningAdvisor, config_text, eventually, start_advisor
 
 GPUS = '{"gpus-per-node":"8","nodes":"2"}'
@@ -191,3 +193,13 @@ def test_the_socket_has_its_configured_mode(socket_directory: Path, mode: int) -
     running = start_advisor(socket_directory, text=config)
     assert stat.S_IMODE(running.socket.stat().st_mode) == mode
     running.stop()
+
+
+def test_the_loop_in_c_is_taken_where_it_is_installed_and_python_s_own_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = service._event_loop()()
+    loop.close()
+    assert type(loop).__module__ == "uvloop"
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert service._event_loop() is asyncio.new_event_loop

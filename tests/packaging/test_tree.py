@@ -73,6 +73,7 @@ def test_every_page_that_it_names_is_there(tree: Path) -> None:
 
 def test_every_library_that_it_brings_can_be_imported(tree: Path) -> None:
     names = "hyperscan, jinja2, psycopg, pymysql, textual, sqlmodel, alembic, scipy.optimize, rustworkx, bcrypt, pynvml"
+    names += ", uvloop"
     done = run(tree / "bin" / "python3", "-I", "-c", f"import {names}")
     assert done.returncode == 0, done.stderr
 

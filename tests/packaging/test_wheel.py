@@ -34,7 +34,7 @@ def test_a_node_with_the_exporter_has_no_screens_and_no_database(release: Releas
     assert run(environment / "bin" / "opsk", "exporter", "--help").returncode == 0
     listed = run(environment / "bin" / "python", "-m", "pip", "--isolated", "list").stdout.lower()
     assert "prometheus" in listed
-    for other in ("textual", "sqlalchemy", "hyperscan", "pytest", "mypy"):
+    for other in ("textual", "sqlalchemy", "hyperscan", "uvloop", "pytest", "mypy"):
         assert other not in listed
 
 
