@@ -56,7 +56,7 @@ BENCHMARKS = (
     Benchmark(name="advice", title="Reading, verdict and full advice in one process", usual_s=8),
     Benchmark(name="live_advice", title="Advice by a worker: 1,024 nodes, 200 running jobs", usual_s=50),
     Benchmark(name="advisor_flat", title="100,000 questions to one advisor", usual_s=240),
-    Benchmark(name="submissions", title="2,000 submissions to a real slurmctld, and every misfortune", usual_s=500),
+    Benchmark(name="submissions", title="2,000 submissions to a real slurmctld, and every misfortune", usual_s=460),
     Benchmark(
         name="submissions_new",
         title="The same where every training job is of a recipe never seen before",

@@ -9,12 +9,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.readers.numbered import Numbered, text_digest
+from opsk_jobcheck.readers.numbered import Free, Numbered, text_digest
 
 MOST_FORMS, MOST_FREE = 256, 4
 """Forms, and sets of free numbers of one form, that are remembered."""
-
-Free = tuple[int, ...]
 
 
 @dataclass(slots=True)

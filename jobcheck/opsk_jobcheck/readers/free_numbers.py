@@ -8,19 +8,17 @@ the number is.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.readers.numbered import Numbered, text_digest
+from opsk_jobcheck.readers.numbered import Free, Numbered, text_digest
 
 MOST_FORMS, MOST_SEEN, MOST_SHOWN, MOST_FREE = 128, 8, 64, 4
 """Forms that are remembered; of each, scripts, what was shown of them, and sets of numbers that were free in one."""
 MOST_AGAIN, MOST_VAIN = 2, 3
 """How often one script is read again, and how often a set of numbers may turn out not to be free."""
 
-Free = tuple[int, ...]
-"""Which numbers of a script are free, counted from 0, in order."""
 Read = Callable[[tuple[tuple[int, int], ...]], Workload]
 """Reads a script with numbers that are not known at these places."""
 
@@ -58,10 +56,12 @@ class FreeNumbers:
             What was read.
         """
         form = self._form(text_digest(f"{context}\n{numbered.form}"))
-        found = _first_free(form, numbered, workload, read)
+        digest = hash(workload)
+        alike = [numbers for numbers, found in form.seen if found == digest]
+        found = _first_free(form, numbered, alike, lambda free: read(numbered.spans(free)) == workload)
         if found:
             form.free = [*(free for free in form.free if free != found), found][-MOST_FREE:]
-        form.seen = [*form.seen, (numbered.numbers, hash(workload))][-MOST_SEEN:]
+        form.seen = [*form.seen, (numbered.numbers, digest)][-MOST_SEEN:]
         return found
 
     def _form(self, name: bytes) -> _Form:
@@ -73,9 +73,10 @@ class FreeNumbers:
         return form
 
 
-def _first_free(form: _Form, numbered: Numbered, workload: Workload, read: Read) -> Free:
+def _first_free(
+    form: _Form, numbered: Numbered, alike: Iterable[tuple[str, ...]], is_free: Callable[[Free], bool]
+) -> Free:
     """Return the largest set that is free: of those that were in another script, and of what differs from one."""
-    alike = (numbers for numbers, found in form.seen if found == hash(workload))
     sets = {*form.free, *map(numbered.differing, alike)} - {()}
     left = MOST_AGAIN
     for free in sorted(sets, key=lambda free: (-len(free), free)):
@@ -84,7 +85,7 @@ def _first_free(form: _Form, numbered: Numbered, workload: Workload, read: Read)
             if not left or form.vain[free] >= MOST_VAIN or not all(map(numbered.may_be_any, free)):
                 continue
             left -= 1
-            _show(form, free, blanked, is_free=read(numbered.spans(free)) == workload)
+            _show(form, free, blanked, is_free=is_free(free))
         if form.shown[blanked]:
             return free
     return ()

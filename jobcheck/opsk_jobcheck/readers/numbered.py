@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from string import ascii_letters
@@ -12,6 +12,8 @@ from opsk_jobcheck.readers.shell.source import MARK_CLOSE, MARK_OPEN
 
 LONGEST_CHARS, MOST_NUMBERS = 16 << 10, 256
 """Of a script that is longer, or has more numbers, nothing is looked for."""
+Free = tuple[int, ...]
+"""Which numbers of a script may be any, counted from 0, in order."""
 BLANK = MARK_OPEN
 """Stands for a number that may be any; no script that is looked at holds it."""
 
@@ -55,14 +57,14 @@ class Numbered:
         """The script with every number blank: equal for scripts that are the same but for their numbers."""
         return BLANK.join(self.pieces[0::2])
 
-    def blanked(self, free: Iterable[int]) -> str:
+    def blanked(self, free: Free) -> str:
         """Return the script with some of its numbers blank."""
         pieces = list(self.pieces)
         for index in free:
             pieces[2 * index + 1] = BLANK
         return "".join(pieces)
 
-    def spans(self, free: Collection[int]) -> tuple[tuple[int, int], ...]:
+    def spans(self, free: Free) -> tuple[tuple[int, int], ...]:
         """Return from where to where some of the numbers stand, in order."""
         at, found = 0, list[tuple[int, int]]()
         for index, piece in enumerate(self.pieces):
@@ -71,7 +73,7 @@ class Numbered:
             at += len(piece)
         return tuple(found)
 
-    def differing(self, numbers: Sequence[str]) -> tuple[int, ...]:
+    def differing(self, numbers: Sequence[str]) -> Free:
         """Return which numbers differ from those of another script of the same form."""
         return tuple(
             [index for index, (one, other) in enumerate(zip(self.numbers, numbers, strict=True)) if one != other]
@@ -81,7 +83,7 @@ class Numbered:
         """Tell whether another number here changes a word at most: no name, no redirection, no directive."""
         before, behind = "".join(self.pieces[: 2 * index + 1]), self.pieces[2 * index + 2]
         start = before.rpartition("\n")[2]
-        if _BEFORE.search(start) is None or behind[:1] not in _BEHIND:
+        if before.endswith("\\\n") or _BEFORE.search(start) is None or behind[:1] not in _BEHIND:
             return False
         line = start + "".join(self.pieces[2 * index + 1 :]).partition("\n")[0]
         return _REMARK.match(start) is None or _PLAIN_REMARK.match(line) is not None

@@ -105,6 +105,7 @@ def test_a_number_in_a_word_may_be_any(text: str) -> None:
         "cat <<17",
         "cat <<EOF17",
         "EOF17",
+        "echo $A\\\n17",
         "echo \\17",
         "printf %17d",
         "ping 10.0.17.1",

@@ -173,7 +173,8 @@ def _some_turns(evaluator: Evaluator, loop: Loop) -> bool | None:
     evaluator.walk(turn)
     evaluator.open_turns.pop()
     evaluator.certain, evaluator.ended = was_certain, was_ended
-    evaluator.scope.arguments = before.arguments
+    if evaluator.scope.arguments != before.arguments:
+        evaluator.scope.arguments = None
     changed |= differing(before, evaluator.scope)
     for name in changed:
         is_array = isinstance(before.find(name), Array) or isinstance(evaluator.scope.find(name), Array)

@@ -59,6 +59,7 @@ def commands(result: Run) -> list[list[str | None]]:
         ("X=5; if grep -q a b; then :; elif [ ${Y:=7} = 7 ]; then :; fi; X=$Y", None),
         ("f() { while grep -q a b; do shift; done; X=$1; }; f 1 2", None),
         ("f() { while grep -q a b; do set -- 3; done; X=$1; }; f 1 2", None),
+        ("f() { while grep -q a b; do eval 'set -- 3'; done; X=$1; }; f 1 2", None),
         ("f() { while grep -q a b; do :; done; X=$1; }; f 1 2", "1"),
         ("X=1; f_7() { X=7; }; f_$(size)", None),
         ("X=1; f_7() { X=7; }; $(size)_7", None),
