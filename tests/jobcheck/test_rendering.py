@@ -155,9 +155,15 @@ def test_a_problem_names_file_and_line_and_what_to_do(adviser: Adviser) -> None:
     assert "problem  line 4: change the node count" in few
 
 
-def test_a_problem_without_a_place_stands_alone() -> None:
-    workload = Workload(framework="megatron-lm", problems=(Problem(what="something is odd"),))
-    assert lines(Adviser().advise(workload))[-1] == "problem  something is odd"
+@pytest.mark.parametrize(
+    ("file", "line", "place"),
+    [("", 0, ""), ("", 4, "line 4: "), ("job.sh", 4, "job.sh:4: "), ("job.sh", 0, "job.sh: ")],
+)
+def test_a_problem_has_its_place_before_it_as_far_as_that_is_said(file: str, line: int, place: str) -> None:
+    """The advisor says no name of the script: its user has just typed it."""
+    problem = Problem(what="something is odd", file=file, line=line)
+    workload = Workload(framework="megatron-lm", problems=(problem,))
+    assert lines(Adviser().advise(workload), "long")[-1] == f"problem  {place}something is odd"
 
 
 @pytest.mark.parametrize("words", [1, 10, 30, 60, 400])
