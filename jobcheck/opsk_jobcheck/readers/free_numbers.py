@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from opsk.workload.workload import Workload
 from opsk_jobcheck.readers.numbered import Free, Numbered, text_digest
 
-MOST_FORMS, MOST_SEEN, MOST_SHOWN, MOST_FREE = 128, 8, 64, 4
+MOST_FORMS, MOST_SEEN, MOST_SHOWN, MOST_FREE = 128, 16, 64, 4
 """Forms that are remembered; of each, scripts, what was shown of them, and sets of numbers that were free in one."""
 MOST_AGAIN, MOST_VAIN = 2, 3
 """How often one script is read again, and how often a set of numbers may turn out not to be free."""
@@ -76,13 +76,17 @@ class FreeNumbers:
 def _first_free(
     form: _Form, numbered: Numbered, alike: Iterable[tuple[str, ...]], is_free: Callable[[Free], bool]
 ) -> Free:
-    """Return the largest set that is free: of those that were in another script, and of what differs from one."""
-    sets = {*form.free, *map(numbered.differing, alike)} - {()}
+    """Return the largest set that is free: of those that were in another script, and of what differs from one.
+
+    A recipe that is met for the first time is not read once more: it may be the last.
+    """
+    differing = set(map(numbered.differing, alike)) - {()}
     left = MOST_AGAIN
-    for free in sorted(sets, key=lambda free: (-len(free), free)):
+    for free in sorted({*form.free, *differing}, key=lambda free: (-len(free), free)):
         blanked = text_digest(numbered.blanked(free))
         if blanked not in form.shown:
-            if not left or form.vain[free] >= MOST_VAIN or not all(map(numbered.may_be_any, free)):
+            is_met_before = any(set(others) <= set(free) for others in differing)
+            if not is_met_before or not left or form.vain[free] >= MOST_VAIN or not all(map(numbered.may_be_any, free)):
                 continue
             left -= 1
             _show(form, free, blanked, is_free=is_free(free))

@@ -72,6 +72,18 @@ def test_what_is_free_in_one_recipe_is_read_once_more_in_another() -> None:
     assert learner.again == 2
 
 
+def test_a_recipe_that_is_read_for_the_first_time_is_read_once() -> None:
+    """Whatever is free in others of its form: a sweep of sizes would pay for each, and gain nothing."""
+    learner = Learner()
+    for seed in (1, 2, 3):
+        learner.free_in(SWEEP.format(seed=seed, iters=500))
+    assert learner.again == 1
+    for layers in range(25, 40):
+        text = SWEEP.format(seed=9, iters=500).replace("--num-layers 24", f"--num-layers {layers}")
+        assert learner.words(text) == []
+    assert learner.again == 1
+
+
 def test_a_number_that_a_test_looks_at_is_not_free() -> None:
     """Two scripts that are read alike prove nothing: from seed 100 on this one has another size."""
     text = SWEEP.replace("srun torchrun", 'TP=1\nif [ "$SEED" -gt 100 ]; then TP=2; fi\nsrun torchrun').replace(

@@ -1,4 +1,4 @@
-"""What holds after an ``if``, a ``case`` or a loop, when not every test in it can be decided?
+"""What holds after an ``if``, a ``case``, a loop or a call, when not every test or name in it can be decided?
 
 A branch that is certainly taken is walked alone; branches that may be taken are each walked apart, and what they
 disagree on is unknown afterwards.
@@ -6,13 +6,14 @@ disagree on is unknown afterwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.effects import leaves_several
 from opsk_jobcheck.readers.shell.scope import Scope, differing, merged
-from opsk_jobcheck.readers.shell.syntax import Case, Command, If, Loop, Word
+from opsk_jobcheck.readers.shell.syntax import Case, Command, Function, If, Lit, Loop, Simple, Word
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, unknown
 
 if TYPE_CHECKING:
@@ -198,3 +199,26 @@ def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *,
         return None
     outer.adopt(merged(results, line) if len(results) > 1 else results[0])
     return None
+
+
+def named_like(name: Text, functions: Iterable[Function]) -> list[Function]:
+    """Return the functions that a command may call whose name is known in part (``setup_$SIZE``).
+
+    A name of which nothing is known is taken for that of a program, as in ``$LAUNCHER python train.py``.
+    """
+    start, end = name.parts[0].text, name.parts[-1].text
+    if not start and not end:
+        return []
+    return [function for function in functions if function.name.startswith(start) and function.name.endswith(end)]
+
+
+def walk_one_of(evaluator: Evaluator, functions: list[Function], command: Simple) -> bool | None:
+    """Walk the calls that a command may be, or something else."""
+    line, rest = command.line, command.words[1:]
+    evaluator.turns += len(functions)
+    if evaluator.turns > MAX_ALL_TURNS:
+        for name in evaluator.changed_by(inner for function in functions for inner in function.body):
+            evaluator.scope.set(name, Scalar(unknown(f"the command in line {line} may set it", line)))
+        return None
+    calls = [Word([Lit(function.name, line, quoted=True)], line) for function in functions]
+    return walk_either(evaluator, [[replace(command, words=[call, *rest])] for call in calls], line, may_skip=True)

@@ -8,12 +8,20 @@ program would print is unknown, with the program's name as the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
 from opsk_jobcheck.readers.shell.assignments import assign
-from opsk_jobcheck.readers.shell.branches import MAX_ALL_TURNS, Turn, walk_case, walk_either, walk_if, walk_loop
+from opsk_jobcheck.readers.shell.branches import (
+    Turn,
+    named_like,
+    walk_case,
+    walk_either,
+    walk_if,
+    walk_loop,
+    walk_one_of,
+)
 from opsk_jobcheck.readers.shell.changes import changed_by_code, changed_files, interpreter_of, may_run_text
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory, place_key
@@ -33,7 +41,6 @@ from opsk_jobcheck.readers.shell.syntax import (
     Function,
     Group,
     If,
-    Lit,
     Loop,
     Pipeline,
     Simple,
@@ -267,8 +274,8 @@ class Evaluator:
             return commands.HANDLERS[name](self, command, words)
         if name in self.functions:
             return self._call(self.functions[name], words)
-        if self.functions and words[0].known is None and (possible := self._named_like(words[0])):
-            return self._call_one_of(possible, command)
+        if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
+            return walk_one_of(self, possible, command)
         known = known_of(words)
         self.write(words, known, command)
         outer = self.scope
@@ -284,27 +291,6 @@ class Evaluator:
             self.invocations[before].facts["assigned"] = {name: self.scope.variables[name] for name in sorted(names)}
         self.scope = outer
         return None
-
-    def _named_like(self, name: Text) -> list[Function]:
-        """Return the functions that a command may call whose name is known in part (``setup_$SIZE``).
-
-        A name of which nothing is known is taken for that of a program, as in ``$LAUNCHER python train.py``.
-        """
-        start, end = name.parts[0].text, name.parts[-1].text
-        if not start and not end:
-            return []
-        return [found for found in self.functions.values() if found.name.startswith(start) and found.name.endswith(end)]
-
-    def _call_one_of(self, functions: list[Function], command: Simple) -> bool | None:
-        """Walk the calls that a command may be, or something else."""
-        self.turns += len(functions)
-        if self.turns > MAX_ALL_TURNS:
-            for name in self.changed_by(inner for function in functions for inner in function.body):
-                self.scope.set(name, Scalar(unknown(f"the command in line {command.line} may set it", command.line)))
-            return None
-        line, rest = command.line, command.words[1:]
-        calls = [Word([Lit(function.name, line, quoted=True)], line) for function in functions]
-        return walk_either(self, [[replace(command, words=[call, *rest])] for call in calls], line, may_skip=True)
 
     def record(self, words: list[Text], known: tuple[str, ...], line: int) -> None:
         """Keep an invocation, and walk what it hands to another shell."""
