@@ -45,9 +45,12 @@ class Findings:
 
     def state(self, name: str, value: object, line: int, text: str, *, file: str = "") -> None:
         """State a value; a later one of the same field replaces an earlier one."""
-        typed = _ENUMS[name](str(value)) if name in _ENUMS else value
-        self.values[name] = typed
-        shown = typed.value if isinstance(typed, Sharding | Recompute | Precision) else typed
+        shown, kind = value, _ENUMS.get(name)
+        if kind is None:
+            self.values[name] = value
+        else:
+            self.values[name] = typed = kind(str(value))
+            shown = typed.value
         at, number = self.where(line)
         self.evidence[name] = Evidence(
             field=name, value=shown, file=file or at, line=line if file else number, text=text[:200]

@@ -79,6 +79,7 @@ _NEED_RUN = ("colossalai", "torchx", "flux", "tune")
 """Names of other things too: they are launchers where ``run`` follows."""
 _PROFILERS = ("nsys", "ncu", "rocprof", "rocprofv3")
 _PROFILED = re.compile(rf"(?:^|[\s/;&])({'|'.join(_PROFILERS)})(?=\s)")
+_BLANK = re.compile(r"[ \t\n]")
 _LOOKS = frozenset(
     {"hostname", "nvidia-smi", "rocm-smi", "ip", "uname", "env", "date", "true", "sleep", "df", "ibstat"}
 )
@@ -114,10 +115,10 @@ def framework_of(invocations: Sequence[Invocation]) -> str | None:
     """Return the name of the training framework, ``None`` when none is recognised."""
     spoken = ("echo", "printf")
     words = [
-        word.shown
+        word
         for invocation in invocations
         if invocation.words and invocation.words[0].known not in spoken
-        for word in invocation.words
+        for word in invocation.shown_words
     ]
     named = [word for word in words if len(word) <= MAX_PATH_CHARS and _ANY_FRAMEWORK.search(word)]
     for name, pattern in _FRAMEWORKS:
@@ -133,7 +134,7 @@ def more_exactly(framework: str | None, invocations: Sequence[Invocation]) -> st
     is Megatron-DeepSpeed where it loads that, and its flags cannot all be told. Others take the flags of a relative.
     """
     if framework == "megatron-lm" and any(
-        _DEEPSPEED_HELPERS.search(word.shown) for entry in invocations for word in entry.words[1:2]
+        _DEEPSPEED_HELPERS.search(word) for entry in invocations for word in entry.shown_words[1:2]
     ):
         return "megatron-deepspeed"
     for name, others in _RELATIVES.items():
@@ -158,8 +159,7 @@ def training_command(invocations: Sequence[Invocation]) -> Invocation | None:
     """
     shells: list[Invocation] = []
     for invocation in commands(invocations):
-        for word in invocation.words:
-            text = word.shown
+        for text in invocation.shown_words:
             if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
                 if " " not in text:
                     return invocation
@@ -213,14 +213,13 @@ def _looks_around(invocation: Invocation) -> bool:
 
 def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
     """Return the profilers that a shell's text (``bash -c "..."``) starts."""
-    texts = (word.shown for entry in invocations for word in entry.words)
-    with_blanks = (text[:65536] for text in texts if " " in text or "\n" in text or "\t" in text)
-    speaking = (text for text in with_blanks if any(name in text for name in _PROFILERS))
+    texts = [text[:65536] for entry in invocations for text in entry.shown_words if _BLANK.search(text)]
+    speaking = [text for text in texts if any(name in text for name in _PROFILERS)]
     return {name for text in speaking for name in _PROFILED.findall(text)}
 
 
 def _starts_script(invocations: Sequence[Invocation]) -> bool:
     """Tell whether what ``srun`` starts is a script, of which nothing more was read."""
-    last = invocations[-1].words if invocations else ()
-    is_step = bool(last) and last[0].shown.rpartition("/")[2] == "srun"
-    return is_step and any(word.shown.endswith((".sh", ".bash")) for word in last[1:])
+    last = invocations[-1].shown_words if invocations else ()
+    is_step = bool(last) and last[0].rpartition("/")[2] == "srun"
+    return is_step and any(text.endswith((".sh", ".bash")) for text in last[1:])

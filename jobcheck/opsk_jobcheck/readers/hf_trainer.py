@@ -9,6 +9,7 @@ that take other flags are read as far as their launcher speaks. Source: see `hf_
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 from opsk_jobcheck.readers.accelerate import Launch, launch_of, read_accelerate
 from opsk_jobcheck.readers.arguments import arguments_of
@@ -151,7 +152,7 @@ def _launcher(invocation: Invocation, program: Program) -> str:
     return known[-1].partition(".commands")[0] if known else ""
 
 
-def _framework(program: Program, launcher: str, given: set[str], own: int, *, has_recipe: bool) -> tuple[str, int]:
+def _framework(program: Program, launcher: str, given: Set[str], own: int, *, has_recipe: bool) -> tuple[str, int]:
     """Return the framework's name and how sure it is, an empty name for none of these."""
     is_deepspeed = "deepspeed" in given or "deepspeed_config" in given
     if program.name == "trl" or _TRL_PROGRAMS.fullmatch(program.file):

@@ -67,11 +67,17 @@ def names_of(invocation: Invocation) -> tuple[str, ...]:
     """Return the last part of each word's path (``/opt/bin/torchrun`` → ``torchrun``), empty where it is very long."""
     names: tuple[str, ...] | None = invocation.facts.get("names")
     if names is None:
-        shown = (word.shown for word in invocation.words)
-        last = (text.rpartition("/")[2] if len(text) <= MAX_PROGRAM_CHARS else "" for text in shown)
-        names = tuple([name if len(name) <= MAX_NAME_CHARS else "" for name in last])
+        names = tuple(
+            [_last_part(text) if "/" in text or len(text) > MAX_NAME_CHARS else text for text in invocation.shown_words]
+        )
         invocation.facts["names"] = names
     return names
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of a path, nothing where it is too long for one."""
+    name = text.rpartition("/")[2] if len(text) <= MAX_PROGRAM_CHARS else ""
+    return name if len(name) <= MAX_NAME_CHARS else ""
 
 
 def program_of(invocation: Invocation) -> Program | None:
@@ -83,12 +89,12 @@ def program_of(invocation: Invocation) -> Program | None:
 
 
 def _program_of(invocation: Invocation) -> Program | None:
-    for index, name in enumerate(names_of(invocation)):
-        previous = invocation.words[index - 1].known if index else None
-        is_module = previous in ("-m", "--module")
+    previous = ""
+    for index, (name, known) in enumerate(zip(names_of(invocation), invocation.known_words, strict=True)):
+        is_module, previous = previous in ("-m", "--module"), known
         if not is_module and not name.endswith(".py"):
             continue
-        shown = invocation.words[index].shown
+        shown = invocation.shown_words[index]
         if is_module and name and not _LAUNCHERS.fullmatch(shown):
             return Program(name=shown, is_module=True, words=invocation.words[index + 1 :], invocation=invocation)
         if name.endswith(".py") and not shown.startswith("-"):
@@ -111,14 +117,21 @@ def _own_arguments(program: Program) -> Arguments:
     return behind(arguments_of(program.invocation), words, len(words) - len(program.words))
 
 
-def own_names(program: Program) -> set[str]:
-    """Return the names that a program's own words set, as flags or ``key=value``."""
-    return own_flag_names(program) | assigned(program.words).keys()
+def own_names(program: Program) -> frozenset[str]:
+    """Return the names that a program's own words set, as flags or ``key=value``; worked out once."""
+    found: frozenset[str] | None = program.facts.get("names")
+    if found is None:
+        found = program.facts["names"] = own_flag_names(program) | assigned(program.words).keys()
+    return found
 
 
-def own_flag_names(program: Program) -> set[str]:
-    """Return the names of the flags of a program's own words, as `own_flags` has them."""
-    return {flag[2:].replace("-", "_") for flag in own_arguments(program).flags}
+def own_flag_names(program: Program) -> frozenset[str]:
+    """Return the names of the flags of a program's own words, as `own_flags` has them; worked out once."""
+    found: frozenset[str] | None = program.facts.get("flag names")
+    if found is None:
+        found = frozenset([flag[2:].replace("-", "_") for flag in own_arguments(program).flags])
+        program.facts["flag names"] = found
+    return found
 
 
 def own_flags(program: Program) -> Mapping[str, Entry]:

@@ -46,9 +46,9 @@ def values_of(program: Program) -> dict[str, Entry]:
     return flagged(parse_arguments(words[:end])) | assigned(words[:end])
 
 
-def names_of_values(program: Program) -> set[str]:
+def names_of_values(program: Program) -> frozenset[str]:
     """Return the names that a program's words set, as `values_of` has them: cheaper, for commands of other programs."""
-    return set(values_of(program)) if "--" in program.known_words else own_names(program)
+    return frozenset(values_of(program)) if "--" in program.known_words else own_names(program)
 
 
 def read_sharding(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 MAX_TOKENS = 512
 MAX_NESTING = 40
+LONGEST_KEPT_CHARS = 256
 _TOKEN = re.compile(
     r"\s*(0[xX][0-9a-fA-F]+|[0-9]+#[0-9a-zA-Z@_]+|[0-9][0-9a-zA-Z_]*|[A-Za-z_][A-Za-z0-9_]*"
     r"|\*\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|\+\+|--|[-+*/%<>&|^!~?:(),=])"
@@ -89,8 +90,12 @@ def assigned_names(expression: str) -> set[str]:
     return {first or second for first, second in _ASSIGNING.findall(expression)}
 
 
-def _tokens(expression: str) -> list[str]:
-    """Cut an expression into tokens."""
+def _tokens(expression: str) -> tuple[str, ...]:
+    """Cut an expression into tokens; short ones are kept, for scripts calculate the same."""
+    return _kept_tokens(expression) if len(expression) <= LONGEST_KEPT_CHARS else _cut(expression)
+
+
+def _cut(expression: str) -> tuple[str, ...]:
     tokens: list[str] = []
     position, text = 0, expression.strip()
     while position < len(text):
@@ -101,7 +106,10 @@ def _tokens(expression: str) -> list[str]:
         if token in ("++", "--") and not _is_step(tokens, text[position:].lstrip()[:1]):
             token, position = token[0], position - 1
         tokens.append(token)
-    return tokens
+    return tuple(tokens)
+
+
+_kept_tokens = lru_cache(maxsize=1024)(_cut)
 
 
 def _is_step(before: list[str], following: str) -> bool:
@@ -118,7 +126,11 @@ class _Expression:
     """A recursive-descent evaluator over tokens."""
 
     def __init__(
-        self, tokens: list[str], lookup: Callable[[str], str], assign: Callable[[str, int], None] | None, depth: int
+        self,
+        tokens: tuple[str, ...],
+        lookup: Callable[[str], str],
+        assign: Callable[[str, int], None] | None,
+        depth: int,
     ) -> None:
         self.tokens = tokens
         self.lookup = lookup

@@ -56,7 +56,7 @@ class Expander:
         for word in words:
             segment = word.segments[0] if len(word.segments) == 1 else None
             if isinstance(segment, Lit) and 0 < len(segment.text) <= MAX_VALUE_CHARS and MARK_OPEN not in segment.text:
-                out.append(Text((Part(segment.text, segment.line),)))  # most words: nothing to be split
+                out.append(literal(segment.text, segment.line))  # most words: nothing to be split
             else:
                 out += self._split(word)
             if len(out) > MAX_ARRAY_WORDS:
@@ -68,7 +68,7 @@ class Expander:
         if isinstance(segment, Lit):
             if MARK_OPEN in segment.text:
                 return Text(tuple(unmarked(self.source, segment.text, segment.line)))
-            return Text((Part(segment.text, segment.line),)) if segment.text else Text()
+            return literal(segment.text, segment.line)
         if isinstance(segment, Param) and (members := self._members(segment)) is not None:
             blank = literal(" ", segment.line)
             if _is_star(segment):

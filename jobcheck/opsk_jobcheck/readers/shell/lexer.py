@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from bisect import bisect_right
 
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
@@ -10,9 +12,12 @@ from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segmen
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
 _PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
 """Words of one line without quotes, expansions or redirections: most words are such."""
-_QUOTED_PLAIN = re.compile(r'[^"\\$`]+')
+_QUOTED_PLAIN = re.compile(r'(?:[^"\\$`]+|\\\n)+')
 _TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
-_BODY_PLAIN = re.compile(r"[^\\$`]+")
+_BODY_PLAIN = re.compile(r"(?:[^\\$`]+|\\\n)+")
+"""Quoted text that stands for itself, and lines that are joined."""
+_IDLE_LINES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*")
+"""Empty lines and remarks."""
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _BLANK_STARTS = frozenset(" \t\\#")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -25,6 +30,7 @@ _OPERATORS = (":-", ":=", ":+", ":?", "##", "%%", "//", "/#", "/%", "^^", ",,")
 _PREFIXES = {"": "", "#": "length", "!": "indirect"}
 PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*(?: [\w./-]+)*>(?=[\s\"'\\]|$)")
 """What a template leaves to be filled in, ``<PATH TO DATA>``: bash takes it for redirections, which nobody means."""
+_MARKS = frozenset("'\"\\$`#")
 WORD_ENDS = frozenset(" \t\n;&|<>()")
 MAX_DEPTH = 60
 
@@ -37,6 +43,7 @@ class Lexer:
         self.text = source.text
         self.end = len(source.text)
         self.position = 0
+        self._starts, self._lines = source.starts, source.lines
         self._line, self._line_start, self._line_end = 0, 0, 0
 
     def line(self) -> int:
@@ -53,7 +60,10 @@ class Lexer:
 
     def _look_up_line(self, offset: int) -> None:
         """Look a character's line up; most are on the line that was asked for last."""
-        self._line, self._line_start, self._line_end = self.source.line_and_span(offset)
+        following = bisect_right(self._starts, offset)
+        index = following - 1 if following else 0
+        self._line, self._line_start = self._lines[index], self._starts[index]
+        self._line_end = self._starts[following] if following < len(self._starts) else sys.maxsize
 
     def skip_blank(self) -> None:
         """Skip blanks, joined lines and a comment, but no newline."""
@@ -74,6 +84,11 @@ class Lexer:
                 return
             self.position += 1
 
+    def skip_idle_lines(self) -> None:
+        """Skip empty lines and remarks, from the start of a line on, and the blanks behind them."""
+        if match := _IDLE_LINES.match(self.text, self.position):
+            self.position = match.end()
+
     def starts(self, sign: str) -> bool:
         """Return whether ``sign`` comes next."""
         return self.text.startswith(sign, self.position)
@@ -91,14 +106,17 @@ class Lexer:
         segments: list[Segment] = []
         while self.position < self.end:
             sign = self.text[self.position]
-            if sign == "<" and (match := PLACEHOLDER.match(self.text, self.position)):
+            if sign in WORD_ENDS:
+                if sign != "<" or not (match := PLACEHOLDER.match(self.text, self.position)):
+                    break
                 segments.append(Lit(match.group(), self.line(), quoted=True))
                 self.position = match.end()
-                continue
-            if sign in WORD_ENDS or (sign == "#" and not segments):
-                break
-            if match := _PLAIN.match(self.text, self.position):
-                segments.append(Lit(match.group(), self.line(), quoted=False))
+            elif sign in _MARKS:
+                if sign == "#" and not segments:
+                    break
+                self._read_segment(segments, sign)
+            elif match := _PLAIN.match(self.text, self.position):
+                segments.append(Lit(match.group(), self.line()))
                 self.position = match.end()
             else:
                 self._read_segment(segments, sign)
@@ -113,11 +131,16 @@ class Lexer:
         match = _PLAIN_WORDS.match(self.text, self.position)
         if match is None:
             return []
-        line, start, self.position = self.line(), self.position, match.end()
-        if match.end() <= self._line_end:
-            return [Word([Lit(word, line, quoted=False)], line) for word in match.group().split()]
-        found = [(word.group(), self._line_of(word.start())) for word in _PLAIN.finditer(self.text, start, match.end())]
-        return [Word([Lit(word, line, quoted=False)], line) for word, line in found]
+        words, start, self.position = list[Word](), self.position, match.end()
+        while start < self.position:
+            line = self._line_of(start)
+            end = min(self._line_end, self.position)
+            is_within = end < self.position and self.text[end - 1] not in " \t"
+            if is_within and (rest := _PLAIN.match(self.text, end)):
+                end = rest.end()  # a word stands where it begins
+            words += [Word([Lit(word, line)], line) for word in self.text[start:end].split()]
+            start = end
+        return words
 
     def read_text(self, *, quoted: bool) -> Word:
         """Read all that is left as one word, blanks included (the argument of ``${x:-...}``)."""
@@ -129,7 +152,7 @@ class Lexer:
             elif quoted:
                 self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
             elif match := _TEXT_PLAIN.match(self.text, self.position):
-                segments.append(Lit(match.group(), self.line(), quoted=False))
+                segments.append(Lit(match.group(), self.line()))
                 self.position = match.end()
             else:
                 self._read_segment(segments, self.text[self.position])
@@ -200,7 +223,7 @@ class Lexer:
         elif sign == "`":
             self._backticks(segments, quoted=False)
         else:
-            segments.append(Lit(sign, self.line(), quoted=False))
+            segments.append(Lit(sign, self.line()))
             self.position += 1
 
     def _single_quoted(self, segments: list[Segment]) -> None:
@@ -221,6 +244,20 @@ class Lexer:
             segments.append(Lit(self.text[start:cut], self._line_of(start), quoted=True))
             start = cut
 
+    def _joined_lines(self, segments: list[Segment], run: str) -> None:
+        """Add the double-quoted text that comes next line by line; a backslash before the end of one joins two."""
+        start = self.position
+        self.position += len(run)
+        lines = run.split("\n")
+        last = lines.pop()
+        for text in lines:
+            piece = text[:-1] if text[-1:] == "\\" else text + "\n"
+            if piece:
+                segments.append(Lit(piece, self._line_of(start), quoted=True))
+            start += len(text) + 1
+        if last:
+            segments.append(Lit(last, self._line_of(start), quoted=True))
+
     def _double_quoted(self, segments: list[Segment]) -> None:
         segments.append(Lit("", self.line(), quoted=True))
         self.position += 1
@@ -232,13 +269,11 @@ class Lexer:
         """Read the next piece of double-quoted text."""
         sign = self.text[self.position]
         if match := plain.match(self.text, self.position):
-            self._by_lines(segments, self.position, match.end(), self.line())
-            self.position = match.end()
+            self._joined_lines(segments, match.group())
         elif sign == "\\":
             following = self.text[self.position + 1 : self.position + 2]
-            if following != "\n":
-                kept = following if following in escapes and following else "\\" + following
-                segments.append(Lit(kept, self.line(), quoted=True))
+            kept = following if following in escapes and following else "\\" + following
+            segments.append(Lit(kept, self.line(), quoted=True))
             self.position += 2
         elif sign == "$":
             self._dollar(segments, quoted=True)

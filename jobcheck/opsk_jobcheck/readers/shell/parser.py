@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.readers.shell.lexer import WORD_ENDS, Lexer
-from opsk_jobcheck.readers.shell.redirections import Redirections
+from opsk_jobcheck.readers.shell.redirections import REDIRECTION_STARTS, Redirections
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
@@ -33,6 +33,7 @@ _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
+_COMMAND_ENDS = frozenset({"", *"\n;&|)"})
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
 
@@ -84,17 +85,18 @@ class Parser:
 
     def _skip_separators(self) -> None:
         """Skip blanks, comments, newlines (reading here-documents that begin behind them), ``;`` and ``&``."""
-        while self.lexer.position < self.lexer.end:
-            self.lexer.skip_blank()
-            if self.lexer.starts("\n"):
-                self.lexer.position += 1
+        lexer = self.lexer
+        while lexer.position < lexer.end:
+            lexer.skip_blank()
+            sign = lexer.text[lexer.position : lexer.position + 1]
+            if sign == "\n":
+                lexer.position += 1
                 self.redirections.read_bodies()
-            elif self.lexer.text.startswith((";;", ";&"), self.lexer.position) or not self.lexer.text.startswith(
-                (";", "&"), self.lexer.position
-            ):
+                lexer.skip_idle_lines()
+            elif sign not in (";", "&") or lexer.text.startswith((";;", ";&"), lexer.position):
                 return
             else:
-                self.lexer.position += 1
+                lexer.position += 1
 
     def _skip_newlines(self) -> None:
         """Skip blanks and newlines, but no ``;``: the space behind ``|``, ``&&`` and ``||``."""
@@ -118,8 +120,7 @@ class Parser:
     def _chain(self) -> Command:
         """Parse pipelines joined by ``&&`` and ``||``."""
         links: list[tuple[str, Command]] = [("", self._pipeline())]
-        while True:
-            self.lexer.skip_blank()
+        while True:  # blanks have been skipped behind each
             sign = self.lexer.text[self.lexer.position : self.lexer.position + 2]
             if sign not in ("&&", "||"):
                 return links[0][1] if len(links) == 1 else Chain(links)
@@ -157,14 +158,15 @@ class Parser:
 
     def _compound(self) -> Command | None:
         """Parse a compound command with its redirections, or return ``None`` when none starts here."""
-        line = self.lexer.line()
-        if self.lexer.starts("(("):
+        line, sign = self.lexer.line(), self.lexer.text[self.lexer.position : self.lexer.position + 1]
+        if sign == "(" and self.lexer.starts("(("):
             close = self.lexer.matching(self.lexer.position + 2, "(", ")")
             if self.lexer.text.startswith("))", close):
                 expression = self.lexer.text[self.lexer.position + 2 : close]
                 self.lexer.position = close + 2
                 return ArithTest(expression, line)
-        if self.lexer.take("("):
+        if sign == "(":
+            self.lexer.position += 1
             body = self._list(frozenset())
             self.lexer.take(")")
             return self._redirected(Group(body, subshell=True, line=line))
@@ -298,7 +300,7 @@ class Parser:
             sign = next((sign for sign in ("&&", "||", "(", ")", "<", ">") if self.lexer.starts(sign)), "")
             if sign:
                 self.lexer.position += len(sign)
-                words.append(Word([Lit(sign, here, quoted=False)], here))
+                words.append(Word([Lit(sign, here)], here))
                 continue
             word = self.lexer.read_word()
             if word is None or word.bare == "]]":
@@ -328,13 +330,16 @@ class Parser:
                 words += plain
                 continue
             lexer.skip_blank()
-            if redirect := self.redirections.read():
+            sign = lexer.text[lexer.position : lexer.position + 1]
+            if sign in REDIRECTION_STARTS and (redirect := self.redirections.read()):
                 command.redirects.append(redirect)
+            elif sign in _COMMAND_ENDS:
+                break
             elif (not words or declares) and (assignment := self._assignment()):
                 (command.arrays if declares else command.assignments).append(assignment)
             elif word := lexer.read_word():
                 words.append(word)
-                declares = words[0].bare in DECLARERS
+                declares = declares or (len(words) == 1 and word.bare in DECLARERS)
             else:
                 break
         self.words += len(words)
@@ -348,8 +353,9 @@ class Parser:
         line = self.lexer.line()
         self.lexer.position = match.end()
         name, index, append = match.group(1), match.group(2) or "", bool(match.group(3))
-        if not self.lexer.take("("):
+        if self.lexer.text[match.end() : match.end() + 1] != "(":
             return Assignment(name, line, self.lexer.read_word(), append, index)
+        self.lexer.position += 1
         words: list[Word] = []
         while self.lexer.position < self.lexer.end:
             self.lexer.skip_space()

@@ -10,7 +10,7 @@ from opsk_jobcheck.readers.shell.syntax import Lit, Redirect, Word
 
 _REDIRECT = re.compile(r"(?:[0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
 
-_STARTS = frozenset("<>&{0123456789")
+REDIRECTION_STARTS = frozenset("<>&{0123456789")
 
 
 class Redirections:
@@ -23,7 +23,7 @@ class Redirections:
     def read(self) -> Redirect | None:
         """Parse one redirection; a here-document's body is read at the next newline."""
         self.lexer.skip_blank()
-        if self.lexer.text[self.lexer.position : self.lexer.position + 1] not in _STARTS:
+        if self.lexer.text[self.lexer.position : self.lexer.position + 1] not in REDIRECTION_STARTS:
             return None
         match = _REDIRECT.match(self.lexer.text, self.lexer.position)
         if not match or PLACEHOLDER.match(self.lexer.text, self.lexer.position):
@@ -43,6 +43,8 @@ class Redirections:
 
     def read_bodies(self) -> None:
         """Read the here-documents that begin at this line."""
+        if not self.waiting:
+            return
         waiting, self.waiting = self.waiting, []
         for redirect, is_quoted, strips_tabs in waiting:
             end_word = "".join(piece.text for piece in redirect.target.segments if isinstance(piece, Lit))

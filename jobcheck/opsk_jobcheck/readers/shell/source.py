@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,13 +39,6 @@ class Source:
     def line_at(self, offset: int) -> int:
         """Return the line of the character at ``offset``."""
         return self.lines[max(bisect_right(self.starts, offset) - 1, 0)]
-
-    def line_and_span(self, offset: int) -> tuple[int, int, int]:
-        """Return the line of the character at ``offset``, and from where to where offsets have that line."""
-        following = bisect_right(self.starts, offset)
-        index = max(following - 1, 0)
-        end = self.starts[following] if following < len(self.starts) else sys.maxsize
-        return self.lines[index], self.starts[index], end
 
     def spend(self, characters: int) -> None:
         """Count work; a text that makes the reader look again and again at the same characters is given up."""

@@ -11,7 +11,7 @@ class Lit:
 
     text: str
     line: int
-    quoted: bool
+    quoted: bool = False
 
 
 @dataclass(slots=True)

@@ -84,6 +84,10 @@ class Text(NamedTuple):
         return "".join(f"\0{part.why}\0" if part.why else part.text for part in self.parts)
 
 
+_NOTHING = Text()
+_new = tuple.__new__
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A variable that holds a string."""
@@ -125,6 +129,14 @@ class Invocation:
             found = self.facts["known words"] = known_of(self.words)
         return found
 
+    @property
+    def shown_words(self) -> tuple[str, ...]:
+        """The words for people, unknown parts as an ellipsis."""
+        found: tuple[str, ...] | None = self.facts.get("shown words")
+        if found is None:
+            found = self.facts["shown words"] = tuple([word.shown for word in self.words])
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -155,8 +167,11 @@ def is_countable(words: Iterable[Text]) -> bool:
 
 
 def literal(text: str, line: int) -> Text:
-    """Return a wholly known text."""
-    return Text((Part(text, line),)) if text else Text()
+    """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
+    if not text:
+        return _NOTHING
+    part = _new(Part, (text, line, "", False, False, (), False))
+    return _new(Text, ((part,),))
 
 
 def unknown(why: str, line: int, *, filled: bool = False) -> Text:
