@@ -178,9 +178,7 @@ def _script(*, seed: int, recipe: int) -> str:
 
 
 def _known(client: Client, dice: random.Random, number: int) -> str:
-    answer = _advise(client, _script(seed=0, recipe=dice.randrange(KNOWN)))
-    client.send(kind="shown")
-    return str(answer["status"])
+    return str(_advise(client, _script(seed=0, recipe=dice.randrange(KNOWN)))["status"])
 
 
 def _new(client: Client, dice: random.Random, number: int) -> str:

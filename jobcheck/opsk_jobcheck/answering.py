@@ -28,7 +28,6 @@ from opsk_jobcheck.protocol import (
     ClusterQuestion,
     Question,
     RecordQuestion,
-    ShownQuestion,
     SubmitQuestion,
 )
 from opsk_jobcheck.request import SlurmRequest
@@ -65,8 +64,8 @@ class Handed:
     frame: bytes
 
 
-Answered = Answer | Handed | Thinking | None
-"""What came of a question: an answer, one that is to come, or none."""
+Answered = Answer | Handed | Thinking
+"""What came of a question: an answer, or one that is to come."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class Conversation:
     asked
         Files that were wanted so far.
     last
-        The advice given last, which a ``shown`` is about.
+        The advice that the last answer told, for the asker to show.
     notes
         Facts for the audit log.
     advised
@@ -138,16 +137,12 @@ class Answerer:
         self._running: dict[str, list[_Hook]] = {}
 
     def answer(self, question: Question, talk: Conversation) -> Answered:
-        """Answer one question, or begin to think about it; ``None`` where nothing is sent."""
-        talk.notes, talk.advised = {}, None
+        """Answer one question, or begin to think about it."""
+        talk.notes, talk.advised, talk.last = {}, None, None
         if isinstance(question, AdviseQuestion):
             return self.advise(question, talk)
         if isinstance(question, SubmitQuestion):
             return self.submit(question, talk)
-        if isinstance(question, ShownQuestion):
-            if talk.last is not None:
-                self.store.shown(talk.last)
-            return None
         if isinstance(question, ClusterQuestion):
             frame = self._beside.cluster(talk.peer.uid, question.have)
             return LATER if frame is None else Handed(frame=frame)
@@ -185,8 +180,16 @@ class Answerer:
         self.store.said_again(entry)
         if question.command != "sbatch":
             self.store.typed(entry, question.argv)
-        talk.last = entry
-        return _said(entry.advised, entry.advised.lines) if is_shown else SILENT
+        answer = _said(entry.advised, entry.advised.lines) if is_shown else SILENT
+        talk.last = entry if answer.lines else None
+        return answer
+
+    def ended(self, talk: Conversation) -> bool:
+        """Note that what was told last has been shown, and tell whether there was such: who asked has hung up."""
+        if talk.last is None:
+            return False
+        self.store.shown(talk.last)
+        return True
 
     def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer | Thinking:
         """Answer ``job_submit``."""

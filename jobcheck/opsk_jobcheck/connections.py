@@ -63,9 +63,12 @@ class Answering(Protocol):
     """Who answers."""
 
     def answer(self, question: Question, talk: Conversation) -> Answered:
-        """Return the answer where it is known at once, else what thinks about it; ``None`` where none is sent."""
+        """Return the answer where it is known at once, else what thinks about it."""
 
-    def note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
+    def ended(self, talk: Conversation) -> None:
+        """Take note that who asked has read all, and hung up."""
+
+    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
         """Write down one question and its answer."""
 
     def note_refused(self, talk: Conversation, why: str) -> None:
@@ -246,20 +249,21 @@ class Connection:
         return not (self._is_closed or self.is_thought_about or self._unsent)
 
     def _read(self) -> None:
-        """Read once; again after what gets no answer, since the other end has mostly closed by then."""
-        again = True
-        while again:
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            if not data:
-                self.close()
-                return
+        """Read once, and answer what has come as a whole."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            data = None
+        except OSError:  # it has hung up without reading what it was told
+            self.close()
+            return
+        if data == b"":
+            self._all.answering.ended(self.talk)
+            self.close()
+            return
+        if data:
             self._received += data
-            again = not self._answers()
+            self._answers()
         self._wait()
 
     def _go_on(self) -> None:
@@ -280,27 +284,24 @@ class Connection:
             asyncio.get_running_loop().remove_reader(self._number)
         self._is_reading = is_free
 
-    def _answers(self) -> bool:
-        """Answer the questions that are complete; tell whether the last of them got an answer, or will."""
-        is_answered = False
+    def _answers(self) -> None:
+        """Answer the questions that are complete."""
         while self._is_free:
             try:
                 question = self._next_question()
             except ProtocolError as error:
                 self._refuse(error)
-                return True
+                return
             if question is None:
-                break
+                return
             answer = self._all.answering.answer(question, self.talk)
-            is_answered = answer is not None
-            if answer is None or isinstance(answer, Answer):
+            if isinstance(answer, Answer):
                 self._say(question, answer)
             elif isinstance(answer, Handed):
                 self._left -= 1
                 self._send(memoryview(answer.frame))
             else:
                 self._think(question, answer)
-        return is_answered
 
     def _next_question(self) -> Question | None:
         """Return the next question, ``None`` where it has not come as a whole.
@@ -338,10 +339,10 @@ class Connection:
         self._left = 0
         self._send(render_answer(Answer(status="error", error=str(error))))
 
-    def _say(self, question: Question, answer: Answer | None) -> None:
+    def _say(self, question: Question, answer: Answer) -> None:
         """Send an answer, and write it down."""
         self._left -= 1
-        self._send(render_answer(answer) if answer is not None else b"")
+        self._send(render_answer(answer, as_text=getattr(question, "as_text", False)))
         self._all.answering.note(question, answer, self.talk, time.monotonic() - self._began)
 
     def _send(self, data: bytes | memoryview) -> None:

@@ -5,13 +5,16 @@ The hook asks, the advisor answers; one connection may carry a few questions, on
 
     hook ──► {"v": 1, "kind": "advise", ...}        advisor ──► {"v": 1, "status": "files", "paths": [...]}
     hook ──► {"v": 1, "kind": "advise", ..., "files": {...}}    {"v": 1, "status": "advice", "lines": [...], ...}
-    hook ──► {"v": 1, "kind": "shown"}              (no answer)
     top  ──► {"v": 1, "kind": "cluster", "have": "..."}     a snapshot of Slurm (`opsk.slurm.snapshot`), no JSON
     any  ──► {"v": 1, "kind": "record", "records": [...]}   {"v": 1, "status": "taken"}
 
 Every question carries its version ``v``; a version or kind that the advisor does not know gets
 ``{"status": "error"}``, and a frame that is too long or no JSON object gets that and a closed connection. Answers are
-pure ASCII (``\uXXXX`` escapes), so that a hook may refuse any other byte.
+pure ASCII (``\uXXXX`` escapes), so that a hook may refuse any other byte. Where a question has ``as_text``, its answer
+is rows of text instead, see `answer_text`.
+
+Who asks ``advise`` shows what is answered, and hangs up then: that it was shown is taken from the end of the
+connection, unless there was something left to read.
 
 Who asks is never read from a question: the advisor takes the peer's uid from the kernel. Only a ``submit`` question,
 which slurmctld asks on behalf of a user, names a uid.
@@ -25,6 +28,8 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from opsk_jobcheck.answer_text import answer_text
 
 VERSION = 1
 HEADER_BYTES = 4
@@ -63,12 +68,6 @@ class PingQuestion(_Said):
     kind: Literal["ping"]
 
 
-class ShownQuestion(_Said):
-    """The hook has shown the last advice of this connection to its user; no answer is sent."""
-
-    kind: Literal["shown"]
-
-
 class AdviseQuestion(_Said):
     """Asked by ``cli_filter.lua``, as the submitting user, before the request leaves the login node.
 
@@ -95,9 +94,12 @@ class AdviseQuestion(_Said):
         The job has further components; ``options_json`` are those of the first.
     ascii
         The user's terminal shows ASCII alone.
+    as_text
+        The answer is to come as rows of text.
     """
 
     kind: Literal["advise"]
+    as_text: bool = False
     command: Annotated[str, Field(max_length=16)] = "sbatch"
     script: Annotated[str, Field(max_length=MAX_SCRIPT_CHARS)] | None = None
     script_name: _Path = ""
@@ -127,9 +129,12 @@ class SubmitQuestion(_Said):
         Those variables of the job that the script mentions; ``None`` where the site's policy does not need them.
     ascii
         The user's terminal shows ASCII alone.
+    as_text
+        The answer is to come as rows of text.
     """
 
     kind: Literal["submit"]
+    as_text: bool = False
     uid: Annotated[int, Field(ge=0, lt=1 << 32)]
     script: Annotated[str, Field(max_length=MAX_SCRIPT_CHARS)] | None = None
     argv: Annotated[tuple[_Word, ...], Field(max_length=4096)] = ()
@@ -168,7 +173,7 @@ class RecordQuestion(_Said):
     ]
 
 
-Question = PingQuestion | ShownQuestion | AdviseQuestion | SubmitQuestion | ClusterQuestion | RecordQuestion
+Question = PingQuestion | AdviseQuestion | SubmitQuestion | ClusterQuestion | RecordQuestion
 _QUESTION: TypeAdapter[Question] = TypeAdapter(Annotated[Question, Field(discriminator="kind")])
 
 
@@ -235,12 +240,13 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
-def render_answer(answer: Answer) -> bytes:
+def render_answer(answer: Answer, *, as_text: bool = False) -> bytes:
     """Return an answer as a frame; what is longer than a hook reads loses lines from its end."""
-    body = _ascii(answer)
+    written = _rows if as_text else _ascii
+    body = written(answer)
     while len(body) > MAX_ANSWER_BYTES and (answer.lines or answer.paths):
         answer = answer.model_copy(update={"lines": answer.lines[:-1], "paths": answer.paths[:-1]})
-        body = _ascii(answer)
+        body = written(answer)
     return frame(body)
 
 
@@ -261,6 +267,13 @@ def body_length(header: bytes) -> int:
 def _ascii(answer: Answer) -> bytes:
     """Return an answer as JSON in ASCII, without the fields that say nothing."""
     return json.dumps(answer.model_dump(exclude_defaults=True) | {"v": VERSION}, separators=(",", ":")).encode("ascii")
+
+
+def _rows(answer: Answer) -> bytes:
+    """Return what of an answer a hook looks at, as rows of text."""
+    rows = [("comment", answer.comment), ("action", answer.action), ("error", answer.error)]
+    rows += [("path", path) for path in answer.paths] + [("line", line) for line in answer.lines]
+    return answer_text(VERSION, answer.status, rows)
 
 
 def _no_constant(name: str) -> Any:

@@ -129,12 +129,17 @@ class Advisor:
         """Write what was no question to the audit log."""
         self._audit.write(uid=talk.peer.uid, pid=talk.peer.pid, refused=why)
 
-    def note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
+    def ended(self, talk: Conversation) -> None:
+        """Write down that advice has been shown."""
+        if self.answerer.ended(talk):
+            self._audit.write(kind="shown", uid=talk.peer.uid, pid=talk.peer.pid)
+
+    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
         """Write one question and its answer to the audit log."""
         if question.kind == "ping":
             return
         script = getattr(question, "script", None)
-        if script and answer is not None and answer.status == "advice" and self._site.store.url is not None:
+        if script and answer.status == "advice" and self._site.store.url is not None:
             self._keep_advice(question, answer, talk, short_hash(script))
         self._audit.write(
             kind=question.kind,
@@ -142,7 +147,9 @@ class Advisor:
             pid=talk.peer.pid,
             **({"script_sha256": script_hash(script)} if script else {}),
             **talk.notes,
-            **({"status": answer.status, "lines": len(answer.lines), "shown": answer.lines} if answer else {}),
+            status=answer.status,
+            lines=len(answer.lines),
+            shown=answer.lines,
             took_ms=round(took_s * 1e3, 3),
         )
 

@@ -97,8 +97,13 @@ class RunningAdvisor:
     def client(self) -> Client:
         return Client(self.socket)
 
-    def records(self) -> list[dict[str, Any]]:
+    def written(self) -> list[dict[str, Any]]:
+        """Return all that stands in the audit log."""
         return [json.loads(line) for line in self.audit.read_text().splitlines()] if self.audit.exists() else []
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return what was asked; that an answer was shown comes whenever its asker hangs up."""
+        return [record for record in self.written() if record.get("kind") != "shown"]
 
     def records_when(self, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         """Wait until the audit log, which a thread writes, holds what is looked for."""

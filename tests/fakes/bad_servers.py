@@ -114,7 +114,7 @@ def hang(connection: socket.socket) -> None:
 def drip(connection: socket.socket) -> None:
     """Answer well-formed, a byte every 20 ms: about 2.5 s for the whole."""
     read_question(connection)
-    for byte in framed(b'{"v":1,"status":"advice","lines":["' + b"x" * 80 + b'"],"comment":"opsk:v1"}'):
+    for byte in framed(b"opsk 1 advice\ncomment opsk:v1\nline " + b"x" * 80 + b"\n"):
         connection.sendall(bytes([byte]))
         time.sleep(0.02)
 
@@ -137,16 +137,16 @@ BAD_SERVERS: dict[str, Callable[[socket.socket], None]] = {
     "closes at once": close_at_once,
     "drips": drip,
     "garbage": say_and_hang(bytes(range(256)) * 400),
-    "half a frame": say_and_hang(framed(b'{"v":1,"status":"advice","lines":["x"]}')[:20]),
+    "half a frame": say_and_hang(framed(b"opsk 1 advice\nline x\n")[:20]),
     "huge frame announced": say_and_hang(b"\xff\xff\xff\xff" + b"x" * 100_000),
     "empty frame": say_and_hang(b"\x00\x00\x00\x00"),
-    "no JSON": say_and_hang(framed(b"hello, is this thing on?")),
-    "JSON without end": say_and_hang(framed(b'{"v":1,"status":"advice","lines":["x"')),
-    "no object": say_and_hang(framed(b'["advice"]')),
-    "deep nesting": say_and_hang(framed(b"[" * 5000 + b"]" * 5000)),
-    "other version": say_and_hang(framed(b'{"v":2,"status":"advice","lines":["x"],"comment":"opsk:v1"}')),
-    "raw control bytes": say_and_hang(framed(b'{"v":1,"status":"advice","lines":["\x9b31m\xff"],"comment":"\x1b"}')),
-    "refuses": say_and_hang(framed(b'{"v":1,"status":"error","error":"not allowed"}')),
-    "wrong types": say_and_hang(framed(b'{"v":1,"status":"advice","lines":{"a":1},"comment":[1],"paths":7}')),
+    "another language": say_and_hang(framed(b"hello, is this thing on?")),
+    "JSON": say_and_hang(framed(b'{"v":1,"status":"advice","lines":["x"],"comment":"opsk:v1"}')),
+    "no status": say_and_hang(framed(b"opsk 1 \nline x\naction reject\n")),
+    "a row without end": say_and_hang(framed(b"opsk 1 advice")),
+    "other version": say_and_hang(framed(b"opsk 2 advice\ncomment opsk:v1\nline x\n")),
+    "raw control bytes": say_and_hang(framed(b"opsk 1 advice\ncomment \x1b\nline \x9b31m\xff\n")),
+    "refuses": say_and_hang(framed(b"opsk 1 error\nerror not allowed\n")),
+    "rows of no meaning": say_and_hang(framed(b"opsk 1 advice\nstatus x\nline \nline\ncolour red\n" + b"\n" * 5000)),
 }
 """Every way we know in which what listens on the socket can be something else than a healthy advisor."""

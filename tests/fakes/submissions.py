@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tests.fakes.bad_servers import AnswerWith
@@ -12,10 +13,28 @@ TRAINING = "#!/bin/bash\\n#SBATCH -N 2\\ntorchrun pretrain_gpt.py\\n"
 SCRIPT = "#!/bin/bash\n#SBATCH -N 2\ntorchrun train.py --layers ${LAYERS} $HF_TOKEN\n"
 
 
-def advice(**fields: Any) -> bytes:
+def told(
+    status: str, *, lines: Sequence[str] = (), paths: Sequence[str] = (), comment: str = "", action: str = ""
+) -> bytes:
+    """Return what an advisor answers a hook, written by hand."""
+    rows = [("comment", comment), ("action", action), *(("path", path) for path in paths)]
+    rows += [("line", line) for line in lines]
+    return f"opsk 1 {status}\n".encode() + "".join(f"{name} {_escaped(text)}\n" for name, text in rows).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    return "".join(sign if " " <= sign <= "~" and sign != "\\" else f"\\u{ord(sign):04x}" for sign in text)
+
+
+def advice(
+    *,
+    status: str = "advice",
+    lines: Sequence[str] = ("gpt on 16 GPUs", "memory too much"),
+    comment: str = "opsk:v1 verdict=oom",
+    action: str = "",
+) -> bytes:
     """Return the answer of an advisor to job_submit.lua."""
-    answer = {"v": 1, "status": "advice", "verdict": "oom", "comment": "opsk:v1 verdict=oom"}
-    return json.dumps({**answer, "lines": ["gpt on 16 GPUs", "memory too much"], **fields}).encode("ascii")
+    return told(status, lines=lines, comment=comment, action=action)
 
 
 def submit(*, fields: str = "", script: str = TRAINING, times: int = 1) -> str:
@@ -38,10 +57,9 @@ def question(answers: AnswerWith) -> dict[str, Any]:
     return asked
 
 
-def shown_advice(**fields: Any) -> bytes:
+def shown_advice(*, lines: Sequence[str] = ("gpt on 16 GPUs", "memory fits")) -> bytes:
     """Return the answer of an advisor to cli_filter.lua, which shows it."""
-    said = {"v": 1, "status": "advice", "verdict": "fits", "lines": ["gpt on 16 GPUs", "memory fits"]}
-    return json.dumps({**said, **fields}).encode("ascii")
+    return told("advice", lines=lines)
 
 
 def pre_submit(fields: str, *, options_json: str = "nil", times: int = 1) -> str:

@@ -13,32 +13,36 @@ from opsk_jobcheck.protocol import Answer, Question, frame
 from tests.fakes.bad_servers import read_question
 
 ADVISE = {"v": 1, "kind": "advise", "command": "sbatch", "argv": ["a.sh"], "script": "#!/bin/sh\n"}
-SHOWN, PING = {"v": 1, "kind": "shown"}, {"v": 1, "kind": "ping"}
+PING = {"v": 1, "kind": "ping"}
 
 
 class Hooks:
-    """Thinks about advice; once that is sent, it is shown and the job comes, before the advisor does anything else."""
+    """Thinks about advice; once that is sent, it is read and the job comes, before the advisor does anything else."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kinds: list[str] = []
+        self.shown = asyncio.Event()
         self.cli, self.submit = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
 
     def answer(self, question: Question, talk: Conversation) -> Answered:
         self.kinds.append(question.kind)
-        if question.kind == "shown":
-            return None
         if question.kind != "advise":
             return Answer(status="pong")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(0.01, future.set_result, Answer(status="advice", lines=("x",)))
         return future
 
-    def note(self, question: Question, answer: Answer | None, talk: Conversation, took_s: float) -> None:
+    def ended(self, talk: Conversation) -> None:
+        self.kinds.append("ended")
+
+    def note(self, question: Question, answer: Answer, talk: Conversation, took_s: float) -> None:
         if question.kind == "advise":
+            read_question(self.cli)
             self.submit.connect(str(self.path))
             self.submit.sendall(packed(PING))
-            self.cli.sendall(packed(SHOWN))
+            self.cli.close()
+            self.shown.set()
 
     def note_refused(self, talk: Conversation, why: str) -> None:
         raise AssertionError(why)
@@ -49,7 +53,7 @@ def packed(question: dict[str, object]) -> bytes:
 
 
 def test_what_an_open_connection_said_is_heard_before_a_new_one(tmp_path: Path) -> None:
-    """``cli_filter`` says that it has shown advice just before ``job_submit`` asks: its user must not read it twice."""
+    """``cli_filter`` has shown advice and hangs up just before ``job_submit`` asks: nobody is to read it twice."""
 
     async def run() -> list[str]:
         hooks = Hooks(tmp_path / "socket")
@@ -61,12 +65,11 @@ def test_what_an_open_connection_said_is_heard_before_a_new_one(tmp_path: Path) 
             connections.accept_from(listener)
             hooks.cli.connect(str(hooks.path))
             hooks.cli.sendall(packed(ADVISE))
-            await asyncio.wait_for(asyncio.to_thread(read_question, hooks.cli), 5)
+            await asyncio.wait_for(hooks.shown.wait(), 5)
             await asyncio.wait_for(asyncio.to_thread(read_question, hooks.submit), 5)
             connections.refuse_from(listener)
             connections.close()
-        hooks.cli.close()
         hooks.submit.close()
         return hooks.kinds
 
-    assert asyncio.run(run()) == ["advise", "shown", "ping"]
+    assert asyncio.run(run()) == ["advise", "ended", "ping"]

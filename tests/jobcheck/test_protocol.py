@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,40 @@ def test_an_answer_is_ascii_and_survives_the_way(lines: list[str], comment: str)
     assert document["v"] == 1
     assert document.get("lines", []) == lines
     assert document.get("comment", "") == comment
+
+
+def read_rows(body: bytes) -> list[tuple[str, str]]:
+    """Return the rows of an answer as text behind the first, taken apart by the rules that are written down."""
+    _, *rows = body.decode("ascii").removesuffix("\n").split("\n")
+    named = [row.split(" ", 1) for row in rows]
+    return [(name, re.sub(r"\\u([0-9a-f]{4})", lambda code: chr(int(code[1], 16)), text)) for name, text in named]
+
+
+@given(st.lists(st.text(), max_size=20), st.text(), st.lists(st.text(), max_size=3))
+def test_an_answer_as_text_survives_the_way(lines: list[str], comment: str, paths: list[str]) -> None:
+    """But for rows that say nothing, and for signs of more than 16 bits."""
+    answer = Answer(status="advice", lines=tuple(lines), comment=comment, paths=tuple(paths), action="hold")
+    body = render_answer(answer, as_text=True)[4:]
+    assert body.startswith(b"opsk 1 advice\n")
+    assert set(body) <= {*range(32, 127), 10}
+    said = [("comment", comment), ("action", "hold"), *(("path", path) for path in paths)]
+    said += [("line", line) for line in lines]
+    assert read_rows(body) == [(name, re.sub("[\U00010000-\U0010ffff]", "?", text)) for name, text in said if text]
+
+
+@pytest.mark.parametrize("kind", [{"kind": "advise"}, {"kind": "submit", "uid": 1}])
+def test_a_hook_says_how_it_is_to_be_answered(kind: dict[str, object]) -> None:
+    asked = [parse_question(question(**kind, **more)) for more in ({}, {"as_text": True})]
+    assert [getattr(each, "as_text", None) for each in asked] == [False, True]
+
+
+def test_an_answer_as_text_that_is_too_long_loses_lines_from_its_end() -> None:
+    answer = Answer(status="advice", lines=tuple(f"{number} " + "ж" * 1000 for number in range(100)), comment="kept")
+    sent = render_answer(answer, as_text=True)
+    assert len(sent) <= MAX_ANSWER_BYTES + 4
+    rows = read_rows(sent[4:])
+    assert rows[0] == ("comment", "kept")
+    assert 5 < len(rows) < 100
 
 
 def test_an_answer_that_is_too_long_loses_lines_from_its_end() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import time
 
 from opsk import __version__
@@ -107,7 +108,7 @@ def test_nobody_is_told_twice(advisor: RunningAdvisor) -> None:
     text = script()
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS)
-        client.send(kind="shown")
+    with advisor.client() as client:
         answer = client.ask(kind="submit", uid=UID, script=text, job=JOB)
     assert answer["comment"] == "opsk:v1 verdict=fits"
     assert "lines" not in answer
@@ -117,8 +118,28 @@ def test_another_users_terminal_has_shown_nothing(advisor: RunningAdvisor) -> No
     text = script()
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS)
-        client.send(kind="shown")
+    with advisor.client() as client:
         answer = client.ask(kind="submit", uid=UID + 1, script=text, job=JOB)
+    assert answer["lines"]
+
+
+def test_advice_that_nobody_has_read_was_not_shown(advisor: RunningAdvisor) -> None:
+    """A hook whose deadline is over hangs up, and the answer that comes then stays where it is."""
+    text = script()
+    with advisor.client() as client:
+        client.send(kind="advise", script=text, options_json=GPUS)
+        select.select([client.connection], [], [], 5)
+    with advisor.client() as client:
+        answer = client.ask(kind="submit", uid=UID, script=text, job=JOB)
+    assert answer["comment"] == "opsk:v1 verdict=fits"
+    assert answer["lines"]
+
+
+def test_who_asks_on_after_advice_has_not_shown_it_yet(advisor: RunningAdvisor) -> None:
+    text = script()
+    with advisor.client() as client:
+        client.ask(kind="advise", script=text, options_json=GPUS)
+        answer = client.ask(kind="submit", uid=UID, script=text, job=JOB)
     assert answer["lines"]
 
 
@@ -145,7 +166,7 @@ def test_an_interactive_job_finds_what_was_just_typed(advisor: RunningAdvisor) -
             argv=["torchrun", str(random.random())],
             options_json=GPUS.replace("2", "3"),
         )
-        client.send(kind="shown")
+    with advisor.client() as client:
         stranger = client.ask(kind="submit", uid=UID + 7, job=job)
         answer = client.ask(kind="submit", uid=UID, job=job)
         next_job = client.ask(kind="submit", uid=UID, job=job, argv=["hostname"])

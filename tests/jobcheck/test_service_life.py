@@ -51,6 +51,15 @@ def test_what_was_asked_and_answered_is_audited(own_advisor: RunningAdvisor) -> 
     assert "hush" not in own_advisor.audit.read_text()
 
 
+def test_that_advice_was_shown_is_written_down(own_advisor: RunningAdvisor) -> None:
+    with own_advisor.client() as client:
+        client.ask(kind="advise", script=script(), options_json=GPUS)
+    (shown,) = [
+        record for record in eventually(own_advisor.written, lambda found: len(found) == 2) if "status" not in record
+    ]
+    assert (shown["kind"], shown["uid"]) == ("shown", os.getuid())
+
+
 def test_the_audit_log_is_private(own_advisor: RunningAdvisor) -> None:
     assert stat.S_IMODE(own_advisor.audit.stat().st_mode) == 0o640
 

@@ -94,7 +94,7 @@ def test_a_user_who_was_told_already_is_told_why_again(advisor: RunningAdvisor) 
     text = script("oom 0.999")
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS % "held")
-        client.send(kind="shown")
+    with advisor.client() as client:
         answer = client.ask(kind="submit", uid=UID, script=text, job=job("held"), quiet=True)
     assert answer["action"] == "hold"
     assert answer["lines"]

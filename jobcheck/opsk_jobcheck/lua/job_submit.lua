@@ -135,8 +135,8 @@ local function question(job_desc, part_list, submit_uid, script, argv)
     env = mentioned_variables(script, function(name) return environment[name] end)
     env = next(env) and env or EMPTY_OBJECT
   end
-  return json({ v = VERSION, kind = "submit", uid = tonumber(job_desc.user_id) or submit_uid, script = script, argv = argv,
-    job = next(job) and job or EMPTY_OBJECT, env = env,
+  return json({ v = VERSION, kind = "submit", as_text = true, uid = tonumber(job_desc.user_id) or submit_uid,
+    script = script, argv = argv, job = next(job) and job or EMPTY_OBJECT, env = env,
     ascii = environment and ascii_only(function(name) return environment[name] end) or nil,
     quiet = (inside or off or SETTINGS.submit_lines == "never") and true or false })
 end
@@ -160,7 +160,7 @@ local function ask(body, began)
 end
 
 local function add_comment(job_desc, comment)
-  if type(comment) ~= "string" or comment == "" then return end
+  if not comment or comment == "" then return end
   comment = harmless(comment, MAX_COMMENT):gsub("[\128-\255]", "?")
   if comment:sub(1, 5) ~= "opsk:" then comment = "opsk: " .. comment end
   local before = job_desc.admin_comment
@@ -178,10 +178,11 @@ end
 -- What the site's policy wants of a job that is certain to run out of memory. Says why first: a job that nobody can be
 -- told about is accepted. Priority 0 is a user's hold, set before slurmctld looks who asked: its user can release it.
 local function enforce(job_desc, answer)
-  if #texts(answer.lines, MAX_REASONS, 300) == 0 then return end
-  tell(answer.lines, MAX_REASONS)
-  slurm.log_info("%s", string.format("opsk: policy: %s of a job of uid %d", answer.action, tonumber(job_desc.user_id) or -1))
-  if answer.action == "reject" then return slurm.ERROR end
+  if #answer.line == 0 then return end
+  local action = answer.action[1]
+  tell(answer.line, MAX_REASONS)
+  slurm.log_info("%s", string.format("opsk: policy: %s of a job of uid %d", action, tonumber(job_desc.user_id) or -1))
+  if action == "reject" then return slurm.ERROR end
   job_desc.priority = 0
 end
 
@@ -197,11 +198,12 @@ local function submit(job_desc, part_list, submit_uid)
   if not answer then return count_failure(why) end
   count_success()
   if answer.status ~= "advice" then return end
-  add_comment(job_desc, answer.comment)
-  if SETTINGS.policy == "enforce" and script and (answer.action == "hold" or answer.action == "reject") then
+  add_comment(job_desc, answer.comment[1])
+  local action = answer.action[1]
+  if SETTINGS.policy == "enforce" and script and (action == "hold" or action == "reject") then
     return enforce(job_desc, answer)
   end
-  if SETTINGS.submit_lines ~= "never" then tell(answer.lines, MAX_LINES) end
+  if SETTINGS.submit_lines ~= "never" then tell(answer.line, MAX_LINES) end
 end
 
 local opsk = {}

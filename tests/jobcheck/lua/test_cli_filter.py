@@ -66,17 +66,16 @@ def test_a_variable_named_like_a_secret_is_never_sent(hooks: Hooks, serve: Serve
     assert b"hush" not in answers.questions[0]
 
 
-def test_the_advisor_is_told_that_it_was_shown(hooks: Hooks, serve: Serve) -> None:
+def test_one_question_is_all_that_is_said(hooks: Hooks, serve: Serve) -> None:
+    """That its answer was shown, the advisor takes from the end of the connection."""
     serve(answers := AnswerWith(shown_advice()))
     sbatch(hooks)
-    assert [asked["kind"] for asked in questions(answers)] == ["advise", "shown"]
-
-
-def test_what_was_not_shown_is_not_claimed(hooks: Hooks, serve: Serve) -> None:
-    serve(answers := AnswerWith(shown_advice(lines=[])))
-    ran = sbatch(hooks)
-    assert ran.stderr == ""
     assert [asked["kind"] for asked in questions(answers)] == ["advise"]
+
+
+def test_advice_of_no_lines_prints_nothing(hooks: Hooks, serve: Serve) -> None:
+    serve(AnswerWith(shown_advice(lines=[])))
+    assert sbatch(hooks).stderr == ""
 
 
 @pytest.mark.parametrize("command", ["salloc", "srun"])

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 
 from tests.fakes.bad_servers import AnswerWith, Serve
 from tests.fakes.hook_runner import Hooks, milliseconds
-from tests.fakes.submissions import questions, sbatch, shown_advice
+from tests.fakes.submissions import questions, sbatch, shown_advice, told
 
 DEADLINE_MS = 400
 GRACE_MS = 80
 
 
 def wanted(*paths: str) -> bytes:
-    return json.dumps({"v": 1, "status": "files", "paths": list(paths)}).encode("ascii")
+    return told("files", paths=paths)
 
 
 def files_sent(hooks: Hooks, serve: Serve, *paths: str, fields: str = "") -> dict[str, str]:
@@ -24,9 +23,8 @@ def files_sent(hooks: Hooks, serve: Serve, *paths: str, fields: str = "") -> dic
     serve(answers := AnswerWith(wanted(*paths), shown_advice()))
     ran = sbatch(hooks, fields=fields)
     assert "opsk  gpt on 16 GPUs" in ran.stderr
-    first, second, third = questions(answers)
+    first, second = questions(answers)
     assert second["script"] == first["script"]
-    assert third["kind"] == "shown"
     sent: dict[str, str] = second.get("files", {})
     return sent
 
@@ -141,7 +139,7 @@ def test_files_that_name_others_are_read_with_what_they_mention(hooks: Hooks, se
     hooks.environ |= {"DEPTH": "12", "HF_TOKEN": "hush"}
     serve(answers := AnswerWith(wanted("inner.sh"), wanted("a.yaml"), shown_advice()))
     assert "opsk  gpt on 16 GPUs" in sbatch(hooks).stderr
-    first, second, third, _ = questions(answers)
+    first, second, third = questions(answers)
     assert "DEPTH" not in first["env"]
     assert second["env"]["DEPTH"] == "12"
     assert "HF_TOKEN" not in third["env"]

@@ -64,7 +64,7 @@ KNOWN = {
     "pairs",
     "pcall",
 }
-KNOWN |= {"loadfile", "require", "slurm", "string", "table", "tonumber", "tostring", "type"}
+KNOWN |= {"loadfile", "require", "setmetatable", "slurm", "string", "table", "tonumber", "tostring", "type"}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 
 import pytest
 
 from tests.fakes.bad_servers import AnswerWith, Serve
 from tests.fakes.hook_runner import CONTROL, Hooks
-from tests.fakes.submissions import advice, question, submit
+from tests.fakes.submissions import advice, question, submit, told
 
 
 def test_advice_is_told_and_recorded(hooks: Hooks, serve: Serve) -> None:
@@ -78,9 +77,9 @@ def test_no_control_character_passes(hooks: Hooks, serve: Serve) -> None:
     assert "%s%n" in line
 
 
-@pytest.mark.parametrize("answer", ["silent", "later", "pong", "files", "something else"])
+@pytest.mark.parametrize("answer", ["silent", "later", "pong", "files", "something"])
 def test_answers_without_advice_change_nothing(hooks: Hooks, serve: Serve, answer: str) -> None:
-    serve(AnswerWith(json.dumps({"v": 1, "status": answer, "paths": ["/etc/passwd"]}).encode()))
+    serve(AnswerWith(told(answer, paths=["/etc/passwd"])))
     ran = hooks.submit(submit())
     assert ran.said == []
     assert ran.one("admin_comment") == "nil"

@@ -73,8 +73,8 @@ def test_only_advice_holds_or_refuses(hooks: Hooks, serve: Serve, status: str, a
     assert (ran.one("returned"), ran.one("priority")) == ("0", "nil")
 
 
-@pytest.mark.parametrize("action", ["Hold", "drop", "", 1, True, None, ["reject"], {"reject": 1}])
-def test_another_word_neither_holds_nor_refuses(hooks: Hooks, serve: Serve, action: object) -> None:
+@pytest.mark.parametrize("action", ["Hold", "drop", "", "1", "hold reject", "reject\n", " hold"])
+def test_another_word_neither_holds_nor_refuses(hooks: Hooks, serve: Serve, action: str) -> None:
     serve(AnswerWith(advice(action=action)))
     hooks.settings(policy="enforce")
     ran = hooks.submit(priority())
@@ -82,8 +82,10 @@ def test_another_word_neither_holds_nor_refuses(hooks: Hooks, serve: Serve, acti
 
 
 @pytest.mark.parametrize("action", ["hold", "reject"])
-@pytest.mark.parametrize("lines", [[], [1, 2], "why", None])
-def test_without_a_reason_to_tell_the_job_goes_through(hooks: Hooks, serve: Serve, action: str, lines: object) -> None:
+@pytest.mark.parametrize("lines", [[], ["", ""]])
+def test_without_a_reason_to_tell_the_job_goes_through(
+    hooks: Hooks, serve: Serve, action: str, lines: list[str]
+) -> None:
     serve(AnswerWith(advice(action=action, lines=lines)))
     hooks.settings(policy="enforce")
     ran = hooks.submit(priority())

@@ -6,10 +6,8 @@ local MAX_LINES = 40
 
 local function show(command, answer)
   local out = {}
-  for _, line in ipairs(texts(answer.lines, MAX_LINES, 400)) do
+  for _, line in ipairs(texts(answer.line, MAX_LINES, 400)) do
     out[#out + 1] = command .. ": opsk  " .. line .. "\n"
   end
-  if #out == 0 then return false end
-  io.stderr:write(table.concat(out))
-  return true
+  if #out > 0 then io.stderr:write(table.concat(out)) end
 end

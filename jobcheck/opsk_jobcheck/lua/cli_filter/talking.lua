@@ -18,7 +18,7 @@ local function variables(text)
 end
 
 local function wanted(answer)
-  return answer.status == "files" and type(answer.paths) == "table" and #answer.paths > 0
+  return answer.status == "files" and #answer.path > 0
 end
 
 local function advise(talk, fields, found, base)
@@ -30,16 +30,15 @@ local function advise(talk, fields, found, base)
   for _ = 1, MAX_ROUNDS do
     if not wanted(answer) then break end
     read_files = read_files or part(FILES, quoted, absolute)
-    for path, text in pairs(read_files(answer.paths, base, math.max(0.01, talk.left() * 0.5))) do
+    for path, text in pairs(read_files(answer.path, base, math.max(0.01, talk.left() * 0.5))) do
       if files[path] == nil then files[path], all[#all + 1] = text, text end
     end
     fields.env = variables(table.concat(all, "\n"))
     talk.say(question(talk, fields, next(files) and files or nil))
     answer = hear(talk)
   end
-  if answer.status == "advice" and show(command, answer) then
-    talk.say(json({ v = VERSION, kind = "shown" }))
-  end
+  -- The advisor takes the end of the conversation for this: job_submit need not say it again.
+  if answer.status == "advice" then show(command, answer) end
 end
 
 local function talk_about(found, command, options_json, base)
@@ -47,7 +46,7 @@ local function talk_about(found, command, options_json, base)
   if not talk then return end
   local detail = os.getenv("OPSK_ADVICE")
   pcall(advise, talk, {
-    v = VERSION, kind = "advise", command = command, script = found.script, script_name = found.script_name,
+    v = VERSION, kind = "advise", as_text = true, command = command, script = found.script, script_name = found.script_name,
     argv = found.argv, options_json = options_json, env = variables(found.text),
     cwd = base or os.getenv("PWD"), detail = (detail == "long" or detail == "short") and detail or nil,
     heterogeneous = found.heterogeneous or nil, ascii = found.ascii,

@@ -25,12 +25,10 @@ local function read_settings()
 end
 pcall(read_settings)
 
-local ESCAPES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t" }
-local function escaped(sign)
-  return ESCAPES[sign] or string.format("\\u%04x", sign:byte())
-end
+local ESCAPES = setmetatable({ ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t" },
+  { __index = function(_, sign) return string.format("\\u%04x", sign:byte()) end })
 local function json_text(text)
-  return '"' .. text:gsub('[%c"\\]', escaped) .. '"'
+  return '"' .. text:gsub('[%c"\\]', ESCAPES) .. '"'
 end
 
 -- Tables whose [1] is set, or that carry no key at all, are arrays. Lua 5.3 gives Slurm's numbers as floats.
