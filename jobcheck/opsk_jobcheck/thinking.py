@@ -143,18 +143,23 @@ class Advised:
 
 def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that this release knows: advisor and workers differ between an upgrade and the restart."""
-    names = _NAMES.get(kind)
-    if names is None:
-        names = _NAMES[kind] = frozenset(item.name for item in fields(kind))
-    return {name: entry for name, entry in document.items() if name in names}
-
-
-_NAMES: dict[type, frozenset[str]] = {}
+    return {name: document[name] for name in _names_of(kind) if name in document}
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass by name."""
-    return {item.name: getattr(value, item.name) for item in fields(value)}
+    return {name: getattr(value, name) for name in _names_of(type(value))}
+
+
+def _names_of(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields: to ask Python for them takes longer than to read the fields."""
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(item.name for item in fields(kind))
+    return names
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
 
 
 class Thinker(Protocol):
@@ -209,18 +214,21 @@ class SiteThinker:
         began = time.monotonic()
         workload = read()
         is_slow = thought.is_hurried or time.monotonic() - began > SLOW_S
-        free = () if is_slow else self._free(replace(thought, request=request), workload, read)
-        return replace(self._advised(thought, workload), free=free)
+        free = () if is_slow else self._free(thought, request, workload, read)
+        advised = self._advised(thought, workload)
+        return replace(advised, free=free) if free else advised
 
-    def _free(self, thought: Thought, workload: Workload, read: Callable[..., Workload]) -> tuple[int, ...]:
+    def _free(
+        self, thought: Thought, request: SlurmRequest, workload: Workload, read: Callable[..., Workload]
+    ) -> tuple[int, ...]:
         """Return which numbers of the script what was read does not depend on, as far as that is known."""
-        from opsk_jobcheck.readers.numbered import Numbered
-        from opsk_jobcheck.stored import context_of
+        from opsk_jobcheck.readers.numbered import Numbered, text_digest
 
         numbered = Numbered.of(thought.text)
         if numbered is None:
             return ()
-        context = context_of(0, replace(thought, quick=False, may_want=False, detail="", ascii_only=False))
+        files = tuple((path, text_digest(text)) for path, text in sorted(thought.files.items()))
+        context = (thought.file, request, files)
         return self._free_numbers.of(numbered, context, workload, lambda places: read(numbers_at=places))
 
     def _advised(self, thought: Thought, workload: Workload) -> Advised:

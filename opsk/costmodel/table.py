@@ -312,14 +312,22 @@ def with_rows(table: PredictionTable) -> PredictionTable:
 
 def _with_rows(part: Any) -> Any:
     """Return the same of a part of a prediction; a column of the candidate stages gets shape (3, 1)."""
+    if type(part) is Range:
+        return Range(low=_row(part.low), expected=_row(part.expected), high=_row(part.high))
     if isinstance(part, np.ndarray):
         return part[:, np.newaxis]
     if isinstance(part, dict):
-        return {name: np.array(entry, ndmin=1) for name, entry in part.items()}
+        return {name: _row(entry) for name, entry in part.items()}
     made = {}
     for name in _COLUMNS[type(part)]:
         entry = getattr(part, name)
         if name not in _OF_MACHINE:
-            entry = np.array(entry, ndmin=1) if isinstance(entry, np.generic) else _with_rows(entry)
+            entry = _row(entry) if isinstance(entry, np.generic) else _with_rows(entry)
         made[name] = entry
     return type(part)(**made)
+
+
+def _row(entry: Any) -> Any:
+    """Return a single number as a column of one entry; an index is the quickest way to one."""
+    is_numpys: bool = isinstance(entry, np.generic)
+    return entry[None] if is_numpys else np.array(entry, ndmin=1)

@@ -77,7 +77,7 @@ def parse_arguments(words: Iterable[Text], *, valueless: frozenset[str] = frozen
                 value = row[index + 1] if takes_next else NO_VALUE
             else:
                 continue
-            flags[name] = Argument(flag=name, value=value, line=value.line or word.line, written=written, at=index)
+            flags[name] = Argument(name, value, value.line or word.line, certain=True, written=written, at=index)
         elif "=" in head and (match := _OVERRIDE.match(head)):
             value = after(word, match.end())
             line = value.line or word.line

@@ -15,6 +15,8 @@ from opsk_jobcheck.readers.shell.values import Text
 MAX_NUMBER = 10**9
 _INTEGER = re.compile(r"[0-9]{1,10}")
 _ENUMS = {"plan.sharding": Sharding, "plan.recompute": Recompute, "plan.precision": Precision}
+_OF_MODEL = tuple((key, f"model.{key}") for key in MODEL_FIELDS if key != "name")
+_OF_PLAN = tuple((key, f"plan.{key}") for key in PLAN_FIELDS)
 
 
 @dataclass(slots=True)
@@ -84,9 +86,8 @@ class Findings:
 
     def model(self, name: str | None) -> StatedModel:
         """Return the stated model."""
-        fields = {key: self.values.get(f"model.{key}") for key in MODEL_FIELDS if key != "name"}
-        return StatedModel(name=name, **fields)
+        return StatedModel(name=name, **{key: self.values.get(field) for key, field in _OF_MODEL})
 
     def plan(self) -> StatedPlan:
         """Return the stated plan."""
-        return StatedPlan(**{key: self.values.get(f"plan.{key}") for key in PLAN_FIELDS})
+        return StatedPlan(**{key: self.values.get(field) for key, field in _OF_PLAN})

@@ -25,12 +25,13 @@ Read = Callable[[tuple[tuple[int, int], ...]], Workload]
 
 @dataclass(slots=True)
 class _Form:
-    """What is remembered of scripts that are the same but for their numbers.
+    """What is remembered of scripts that are the same but for their numbers, and read in the same ``context``.
 
     ``seen`` holds their numbers and the hash of what was read; ``free`` what was free in one of them, the latest last;
     ``shown`` whether numbers are free, by the hash of the script with these blank; ``vain`` how often a set was not.
     """
 
+    context: object
     seen: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
     free: list[Free] = field(default_factory=list)
     shown: dict[bytes, bool] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class FreeNumbers:
     def __init__(self) -> None:
         self._forms: OrderedDict[bytes, _Form] = OrderedDict()
 
-    def of(self, numbered: Numbered, context: str, workload: Workload, read: Read) -> Free:
+    def of(self, numbered: Numbered, context: object, workload: Workload, read: Read) -> Free:
         """Return which numbers of a script are free; none where that is not known yet.
 
         The first script of a sweep shows nothing; the second that is read the same takes one more reading, or two.
@@ -51,11 +52,11 @@ class FreeNumbers:
         Parameters
         ----------
         context
-            All that was read beside the script: what was asked of Slurm, and the files.
+            All that was read beside the script: what was asked of Slurm, and the files. A form has one at a time.
         workload
             What was read.
         """
-        form = self._form(text_digest(f"{context}\n{numbered.form}"))
+        form = self._form(text_digest(numbered.form), context)
         digest = hash(workload)
         alike = [numbers for numbers, found in form.seen if found == digest]
         found = _first_free(form, numbered, alike, lambda free: read(numbered.spans(free)) == workload)
@@ -64,9 +65,11 @@ class FreeNumbers:
         form.seen = [*form.seen, (numbered.numbers, digest)][-MOST_SEEN:]
         return found
 
-    def _form(self, name: bytes) -> _Form:
+    def _form(self, name: bytes, context: object) -> _Form:
         """Return what is remembered of a form; the one that was not met for longest is forgotten."""
-        form = self._forms.pop(name, None) or _Form()
+        form = self._forms.pop(name, None)
+        if form is None or form.context != context:
+            form = _Form(context)
         self._forms[name] = form
         if len(self._forms) > MOST_FORMS:
             self._forms.popitem(last=False)

@@ -18,7 +18,8 @@ MAX_PATH_CHARS = 4096
 """PATH_MAX of Linux."""
 _ODD = "it is no name that a file would have"
 _MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
-_CONTAINERS = ("--container-workdir", "--workdir", "--pwd", "--cwd", "-w")
+_OF_STEP = "--container-workdir"
+_CONTAINERS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
 _BOXES = frozenset({"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"})
 
 
@@ -73,7 +74,6 @@ def place_key(path: Text, where: Text) -> str:
 
 def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) -> Text:
     """Return where the last program of a command runs that may take it elsewhere (``srun --chdir``, a container)."""
-    is_boxed = any(name.rpartition("/")[2] in _BOXES for name in known)
     moves = _MOVES.get(known[0].rpartition("/")[2], ()) if known else ()
     for index, name in enumerate(known[:-1]):
         if name[:1] != "-":
@@ -82,7 +82,7 @@ def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) 
         if flag in moves:
             target = literal(value, words[index].line) if equals else words[index + 1]
             return _joined(where, target, words[index].line)
-        if flag == "--container-workdir" or (is_boxed and flag in _CONTAINERS):
+        if flag in _CONTAINERS and (flag == _OF_STEP or any(name.rpartition("/")[2] in _BOXES for name in known)):
             return unknown("it runs in a directory of a container", words[index].line, filled=True)
     return where
 

@@ -158,25 +158,29 @@ class Parser:
 
     def _compound(self) -> Command | None:
         """Parse a compound command with its redirections, or return ``None`` when none starts here."""
-        line, sign = self.lexer.line(), self.lexer.text[self.lexer.position : self.lexer.position + 1]
-        if sign == "(" and self.lexer.starts("(("):
+        if self.lexer.starts("("):
+            return self._in_brackets(self.lexer.line())
+        if reader := _COMPOUND.get(self._keyword()):
+            line = self.lexer.line()
+            self.lexer.read_word()
+            return self._redirected(reader(self, line))
+        if match := _FUNCTION.match(self.lexer.text, self.lexer.position):
+            line, self.lexer.position = self.lexer.line(), match.end()
+            return self._function_body(match.group(1), line)
+        return None
+
+    def _in_brackets(self, line: int) -> Command:
+        """Parse ``(( expression ))``, or the commands of a subshell."""
+        if self.lexer.starts("(("):
             close = self.lexer.matching(self.lexer.position + 2, "(", ")")
             if self.lexer.text.startswith("))", close):
                 expression = self.lexer.text[self.lexer.position + 2 : close]
                 self.lexer.position = close + 2
                 return ArithTest(expression, line)
-        if sign == "(":
-            self.lexer.position += 1
-            body = self._list(frozenset())
-            self.lexer.take(")")
-            return self._redirected(Group(body, subshell=True, line=line))
-        if reader := _COMPOUND.get(self._keyword()):
-            self.lexer.read_word()
-            return self._redirected(reader(self, line))
-        if match := _FUNCTION.match(self.lexer.text, self.lexer.position):
-            self.lexer.position = match.end()
-            return self._function_body(match.group(1), line)
-        return None
+        self.lexer.position += 1
+        body = self._list(frozenset())
+        self.lexer.take(")")
+        return self._redirected(Group(body, subshell=True, line=line))
 
     def _redirected(self, command: Command) -> Command:
         """Step over the redirections behind a compound command."""

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from opsk_jobcheck.readers.shell.values import Part, Text
 
@@ -62,7 +63,8 @@ def script_source(text: str, *, start: int = 0, numbers_at: Sequence[tuple[int, 
     for index, (begin, end) in reversed(list(enumerate(numbers_at))):
         clean = f"{clean[:begin]}{MARK_OPEN}{index}{MARK_CLOSE}{clean[end:]}"
     clean = clean.replace("\r\n", "\n")
-    starts = [0, *(match.end() for match in re.finditer("\n", clean))]
+    *whole, _ = clean.split("\n")
+    starts = [0, *accumulate([len(line) + 1 for line in whole])]
     return Source(clean, starts, list(range(start + 1, start + len(starts) + 1)), unknown)
 
 

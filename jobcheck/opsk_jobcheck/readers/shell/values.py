@@ -53,6 +53,8 @@ class Text(NamedTuple):
     @property
     def line(self) -> int:
         """Line of the last piece that is not empty, 0 when there is none."""
+        if len(self.parts) == 1 and self.parts[0].text:
+            return self.parts[0].line
         for part in reversed(self.parts):
             if part.text or part.why:
                 return part.line
