@@ -116,7 +116,7 @@ class Lexer:
                     break
                 self._read_segment(segments, sign)
             elif match := _PLAIN.match(self.text, self.position):
-                segments.append(Lit(match.group(), self.line() if segments else line))
+                segments.append(Lit(match.group(), self.line()))
                 self.position = match.end()
             else:
                 self._read_segment(segments, sign)

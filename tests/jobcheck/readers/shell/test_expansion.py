@@ -125,6 +125,12 @@ def test_each_value_keeps_the_line_that_it_was_written_on() -> None:
     assert lines == {"run": 4, "--tp": 2, "4": 1, "--pp": 3, "2": 3}
 
 
+def test_a_value_behind_a_joined_line_keeps_its_own_line() -> None:
+    result = read("X=\\\n12\nrun $X 'a\nb' \"c\\\nd\"\n")
+    lines = [(word.known, word.line) for word in result.invocations[0].words]
+    assert lines == [("run", 3), ("12", 2), ("a\nb", 4), ("cd", 5)]
+
+
 def test_an_array_is_not_known_once_a_member_far_away_is_set() -> None:
     variable = read("A=(a)\nA[7]=b\n").variables["A"]
     assert isinstance(variable, Array)
