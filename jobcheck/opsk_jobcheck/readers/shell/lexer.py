@@ -12,11 +12,11 @@ from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segmen
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
 _PLAIN_WORDS = re.compile(r"(?:[ \t]*[^\s'\"\\$`;&|<>()#]+(?=[ \t\n]))+")
 """Words of one line without quotes, expansions or redirections: most words are such."""
-_QUOTED_PLAIN = re.compile(r'(?:[^"\\$`]+|\\\n)+')
+_QUOTED_PLAIN = re.compile(r'(?:[^"\\$`]++|\\\n)++')
 _TEXT_PLAIN = re.compile(r"[^'\"\\$`]+")
-_BODY_PLAIN = re.compile(r"(?:[^\\$`]+|\\\n)+")
+_BODY_PLAIN = re.compile(r"(?:[^\\$`]++|\\\n)++")
 """Quoted text that stands for itself, and lines that are joined."""
-_IDLE_LINES = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*")
+_IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
 """Empty lines and remarks."""
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _BLANK_STARTS = frozenset(" \t\\#")
