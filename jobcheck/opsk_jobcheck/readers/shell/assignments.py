@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import Scope
-from opsk_jobcheck.readers.shell.syntax import Assignment
+from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Output, Param, Segment
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join, unknown
 
 
@@ -30,6 +30,19 @@ def assign(expander: Expander, assignment: Assignment) -> None:
         expander.source.spend(len(held.parts))  # which are copied
     else:
         scope.set(name, Scalar(expander.text(assignment.value)))
+
+
+def runs_commands(assignment: Assignment) -> bool:
+    """Tell whether a value is what commands print: they may fail, and then the assignment does."""
+    words = [*(assignment.words or ()), *([assignment.value] if assignment.value is not None else [])]
+    return any(_runs_commands(segment) for word in words for segment in word.segments)
+
+
+def _runs_commands(segment: Segment) -> bool:
+    if isinstance(segment, Output):
+        return True
+    text = segment.arg if isinstance(segment, Param) else segment.text if isinstance(segment, Arith) else ""
+    return "$(" in text or "`" in text
 
 
 def _integer(expander: Expander, assignment: Assignment, *, is_sure: bool) -> Text:

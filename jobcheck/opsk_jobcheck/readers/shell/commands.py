@@ -10,6 +10,8 @@ from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
+from opsk_jobcheck.readers.shell.keeping import keep_written
+from opsk_jobcheck.readers.shell.leaving import end_shell, leave_loop, leave_shell
 from opsk_jobcheck.readers.shell.other_shells import named_source
 from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED, INTEGER
 from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
@@ -262,6 +264,7 @@ def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
     if words[0].known == "exec":
         if len(words) > 1:
             evaluator.record(words[1:], known_of(words[1:]), command.line)
+            end_shell(evaluator)
         return None
     blank = literal(" ", command.line)
     parts = [part for word in words[1:] for part in (*word.parts, *blank.parts)]
@@ -271,26 +274,6 @@ def _eval(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | No
         evaluator.read(expanded_source(text))
         evaluator.depth -= 4
     return None
-
-
-def _exit(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``exit`` and ``return`` end the branch at hand."""
-    if words[0].known == "return":
-        if not evaluator.frames:
-            return None
-        evaluator.frames[-1].scopes.append(evaluator.scope.copy())
-        evaluator.frames[-1].returned = evaluator.certain
-    evaluator.ended = True
-    return bool(command and words)
-
-
-def _leave(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``break`` and ``continue`` end the branch at hand, in a loop that is walked turn by turn."""
-    turn = evaluator.open_turns[-1] if evaluator.open_turns else None
-    if turn is not None:
-        (turn.broken if words[0].known == "break" else turn.continued).append(evaluator.scope.copy())
-        evaluator.ended = True
-    return bool(command)
 
 
 def _test(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
@@ -321,7 +304,7 @@ def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         name = words[2].known.partition("[")[0]
         evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
         return True
-    evaluator.write(words, known_of(words), command)
+    keep_written(evaluator, words, known_of(words), command)
     return True
 
 
@@ -354,10 +337,12 @@ def _false(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
     return False
 
 
+RUN_TEXT = frozenset({"eval", "source", "."})
+"""Builtins that see what is assigned before them."""
 HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
     **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), _declare),
-    **dict.fromkeys(("exit", "return"), _exit),
-    **dict.fromkeys(("break", "continue"), _leave),
+    **dict.fromkeys(("exit", "return"), leave_shell),
+    **dict.fromkeys(("break", "continue"), leave_loop),
     **dict.fromkeys(("[", "test"), _test),
     **dict.fromkeys(("source", "."), _source),
     **dict.fromkeys(("eval", "exec"), _eval),

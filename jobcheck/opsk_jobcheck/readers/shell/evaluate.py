@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
-from opsk_jobcheck.readers.shell.assignments import assign
+from opsk_jobcheck.readers.shell.assignments import assign, runs_commands
 from opsk_jobcheck.readers.shell.branches import (
     Turn,
     named_like,
@@ -22,15 +22,15 @@ from opsk_jobcheck.readers.shell.branches import (
     walk_loop,
     walk_one_of,
 )
-from opsk_jobcheck.readers.shell.changes import changed_by_code, changed_files, interpreter_of, may_run_text
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory, place_key
+from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
+from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
 from opsk_jobcheck.readers.shell.other_shells import walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.places import Places
-from opsk_jobcheck.readers.shell.scope import Scope, merged
+from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope, merged
 from opsk_jobcheck.readers.shell.second_scripts import export
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
@@ -53,11 +53,9 @@ from opsk_jobcheck.readers.shell.values import (
     Scalar,
     Text,
     Variable,
-    join,
     known_of,
     unknown,
 )
-from opsk_jobcheck.readers.shell.written import writes, written_files
 
 MAX_INVOCATIONS = 2500
 MAX_DEPTH = 24
@@ -114,7 +112,12 @@ class Frame:
 
 
 class Evaluator:
-    """Walks commands; ``ended`` is set once the branch at hand certainly leaves the script or function."""
+    """Walks commands; ``ended`` is set once the branch at hand certainly leaves the script or function.
+
+    ``is_over`` is set once the shell at hand has certainly ended: nothing behind that is walked. An ``exit`` that a
+    test guards does not count, decided or not: a template that stops for what is still to be filled in is read on.
+    ``guards`` are the tests and loops around the command at hand.
+    """
 
     def __init__(self, scope: Scope, files: Mapping[str, str]) -> None:
         self.scope = scope
@@ -127,6 +130,8 @@ class Evaluator:
         self.source = script_source("")
         self.certain = True
         self.ended = False
+        self.is_over = False
+        self.guards = 0
         self.depth = 0
         self.frames: list[Frame] = []
         self.open_turns: list[Turn | None] = []
@@ -147,7 +152,7 @@ class Evaluator:
 
     def read(self, source: Source) -> None:
         """Parse and walk one source; limits end the walk with a problem, never with an error."""
-        outer, self.source = self.source, source
+        outer, self.source, guards = self.source, source, self.guards
         parser = Parser(source)
         try:
             self.spend(len(source.text) + 100)
@@ -160,7 +165,7 @@ class Evaluator:
         except RecursionError:
             self.problems.append((parser.lexer.line(), "the script is nested too deeply"))
         finally:
-            self.source = outer
+            self.source, self.guards = outer, guards
 
     def expander(self) -> Expander:
         """Return the expander of the present scope."""
@@ -191,10 +196,15 @@ class Evaluator:
             self.depth -= 1
 
     def _step(self, command: Command) -> bool | None:
+        if self.is_over:
+            return None
         if isinstance(command, Simple):
             return self._simple(command)
-        if isinstance(command, Chain):
-            return self._chain(command)
+        if isinstance(command, Chain | If | Case | Loop):
+            self.guards += 1
+            status = self._guarded(command)
+            self.guards -= 1
+            return status
         if isinstance(command, Pipeline):
             return self._pipeline(command)
         if isinstance(command, Test):
@@ -202,16 +212,18 @@ class Evaluator:
         if isinstance(command, ArithTest):
             value = self.expander().calculated(command.text, command.line).known
             return None if value is None else value != "0"
-        if isinstance(command, If):
-            return walk_if(self, command)
-        if isinstance(command, Case):
-            return walk_case(self, command)
-        if isinstance(command, Loop):
-            return walk_loop(self, command)
         if isinstance(command, Function):
             self.functions[command.name] = command
             return True
         return self._group(command)
+
+    def _guarded(self, command: Chain | If | Case | Loop) -> bool | None:
+        """Walk what a test, or a loop, may keep from running."""
+        if isinstance(command, Chain):
+            return self._chain(command)
+        if isinstance(command, If):
+            return walk_if(self, command)
+        return walk_case(self, command) if isinstance(command, Case) else walk_loop(self, command)
 
     def _test_words(self, words: list[Word]) -> list[Text]:
         expander = self.expander()
@@ -246,10 +258,13 @@ class Evaluator:
         return None
 
     def _group(self, group: Group) -> bool | None:
-        if not group.subshell:
-            return self.walk(group.body)
-        self._apart(group.body)
-        return None
+        status: bool | None = None
+        if group.subshell:
+            self._apart(group.body)
+        else:
+            status = self.walk(group.body)
+        lose_written(self, group.redirects)
+        return status
 
     def _apart(self, commands: list[Command]) -> None:
         """Walk commands whose assignments stay in a subshell."""
@@ -257,6 +272,7 @@ class Evaluator:
         was_ended, turns, self.open_turns = self.ended, self.open_turns, []
         self.walk(commands)
         self.scope, self.ended, self.open_turns = outer, was_ended, turns
+        self.is_over = False
 
     def _simple(self, command: Simple) -> bool | None:
         expander = self.expander()
@@ -264,20 +280,25 @@ class Evaluator:
             for assignment in command.assignments:
                 assign(expander, assignment)
             if command.redirects:
-                self.write([], (), command)
-            return True
+                keep_written(self, [], (), command)
+            return None if any(map(runs_commands, command.assignments)) else True
         words = expander.words(command.words)
         if not words:
             return True
         name = words[0].known or ""
         if name in commands.HANDLERS:
-            return commands.HANDLERS[name](self, command, words)
+            handler = commands.HANDLERS[name]
+            if command.assignments and name in commands.RUN_TEXT:
+                return self._prefixed(command, lambda: handler(self, command, words))
+            return handler(self, command, words)
         if name in self.functions:
-            return self._call(self.functions[name], words)
+            if command.redirects:
+                keep_written(self, words, known_of(words), command)
+            return self._prefixed(command, lambda: self._call(self.functions[name], words))
         if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
             return walk_one_of(self, possible, command)
         known = known_of(words)
-        self.write(words, known, command)
+        keep_written(self, words, known, command)
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
@@ -291,6 +312,21 @@ class Evaluator:
             self.invocations[before].facts["assigned"] = {name: self.scope.variables[name] for name in sorted(names)}
         self.scope = outer
         return None
+
+    def _prefixed(self, command: Simple, run: Callable[[], bool | None]) -> bool | None:
+        """Run something with the assignments before it in force, and no longer."""
+        names = [name for entry in command.assignments for name in (entry.name, EXPORTED + entry.name)]
+        before = {name: self.scope.variables.get(name) for name in names}
+        for assignment in command.assignments:
+            assign(self.expander(), assignment)
+            export(self.scope, assignment.name)
+        status = run()
+        for name, variable in before.items():
+            if variable is None:
+                self.scope.forget(name)
+            else:
+                self.scope.set(name, variable)
+        return status
 
     def record(self, words: list[Text], known: tuple[str, ...], line: int) -> None:
         """Keep an invocation, and walk what it hands to another shell."""
@@ -307,31 +343,6 @@ class Evaluator:
         if self.depth > MAX_DEPTH:
             return
         walk_handed_over(self, words, known, where)
-
-    def write(self, words: list[Text], known: tuple[str, ...], command: Simple) -> None:
-        """Keep the texts that a command writes into files, and which files it changes unseen."""
-        where = directory(self.scope)
-        unseen: list[Text] = []
-        for path, text, adds in written_files(self.expander(), words, command) if writes(words, command) else ():
-            key = place_key(path, where)
-            before = self.written.get(key) if adds else None
-            if text is None or (adds and before is None):
-                unseen.append(path)
-                continue
-            if not self.certain:
-                text = unknown("it is written only if a test holds", command.line)
-            self.written[key] = join((before, text)) if before is not None else text
-            self.changed.pop(key, None)
-        name = words[0].shown[:40] if words else "a redirection"
-        for path in changed_files(words, known, unseen):
-            self.changed[place_key(path, where)] = name
-        if may_run_text(known, command) and (at := interpreter_of(known)) is not None:
-            bodies = [self.expander().text(entry.body).shown for entry in command.redirects if entry.body is not None]
-            self.spend(sum(map(len, bodies)))
-            found = changed_by_code(words, known, at, bodies)
-            held = (self.scope.text(variable, command.line) for variable in found.variables)
-            for path in (*found.paths, *(text for text in held if text.known)):
-                self.changed[place_key(path, where)] = name
 
     def _call(self, function: Function, words: list[Text]) -> bool | None:
         """Walk a function's body with its own positional parameters and its own ``local`` variables."""

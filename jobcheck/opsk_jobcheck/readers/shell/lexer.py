@@ -100,8 +100,8 @@ class Lexer:
         self.position += len(sign)
         return True
 
-    def read_word(self) -> Word | None:
-        """Read one word, or return ``None`` when none starts here."""
+    def read_word(self, *, is_within: bool = False) -> Word | None:
+        """Read one word, or return ``None`` when none starts here; ``is_within`` one that has begun before."""
         line = self.line()
         segments: list[Segment] = []
         while self.position < self.end:
@@ -112,7 +112,7 @@ class Lexer:
                 segments.append(Lit(match.group(), self.line(), quoted=True))
                 self.position = match.end()
             elif sign in _MARKS:
-                if sign == "#" and not segments:
+                if sign == "#" and not segments and not is_within:
                     break
                 self._read_segment(segments, sign)
             elif match := _PLAIN.match(self.text, self.position):

@@ -72,6 +72,7 @@ def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...]) -> Non
     was_ended, turns, evaluator.open_turns = evaluator.ended, evaluator.open_turns, []
     evaluator.read(expanded_source(text))
     evaluator.scope, evaluator.ended, evaluator.open_turns = outer, was_ended, turns
+    evaluator.is_over = False
     evaluator.depth -= 4
 
 
@@ -88,4 +89,5 @@ def _start(evaluator: Evaluator, script: Started, where: Text) -> None:
     evaluator.scope, evaluator.functions, evaluator.frames, evaluator.open_turns = inside, {}, [], []
     evaluator.read(source)
     evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns = outer
+    evaluator.is_over = False
     evaluator.depth -= 8

@@ -21,6 +21,7 @@ from opsk_jobcheck.readers.shell.syntax import (
     Lit,
     Loop,
     Pipeline,
+    Redirect,
     Simple,
     Test,
     Word,
@@ -33,6 +34,7 @@ _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
 _REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
+_OUTPUTS = frozenset({">", ">|", ">>", "&>", "&>>", ">&", "<>"})
 _COMMAND_ENDS = frozenset({"", *"\n;&|)"})
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
 
@@ -79,7 +81,10 @@ class Parser:
             if keyword in closers or keyword in _CLOSERS:
                 return commands
             before = self.lexer.position
-            commands.append(self._chain())
+            command = self._chain()
+            if self.lexer.starts("&"):  # in the background, in a shell of its own
+                command = Group([command], subshell=True, line=self.lexer.line())
+            commands.append(command)
             if self.lexer.position == before:
                 return commands
 
@@ -183,10 +188,12 @@ class Parser:
         return self._redirected(Group(body, subshell=True, line=line))
 
     def _redirected(self, command: Command) -> Command:
-        """Step over the redirections behind a compound command."""
+        """Read the redirections behind a compound command; of its input nothing is known."""
+        found: list[Redirect] = []
         while redirect := self.redirections.read():
-            del redirect
-        return command
+            found.append(redirect)
+        outputs = [entry for entry in found if entry.op in _OUTPUTS]
+        return Group([command], subshell=False, line=outputs[0].target.line, redirects=outputs) if outputs else command
 
     def _expect(self, keyword: str) -> None:
         """Consume a closing word; note it when it is missing."""
@@ -358,7 +365,7 @@ class Parser:
         self.lexer.position = match.end()
         name, index, append = match.group(1), match.group(2) or "", bool(match.group(3))
         if self.lexer.text[match.end() : match.end() + 1] != "(":
-            return Assignment(name, line, self.lexer.read_word(), append, index)
+            return Assignment(name, line, self.lexer.read_word(is_within=True), append, index)
         self.lexer.position += 1
         words: list[Word] = []
         while self.lexer.position < self.lexer.end:

@@ -165,11 +165,12 @@ class Function:
 
 @dataclass(slots=True)
 class Group:
-    """``{ ...; }``, or ``( ... )`` with ``subshell``."""
+    """``{ ...; }``, or ``( ... )`` with ``subshell``; ``redirects`` are those of its output, and of other compounds."""
 
     body: list[Command]
     subshell: bool
     line: int
+    redirects: list[Redirect] = field(default_factory=list)
 
 
 Command = Simple | Chain | Pipeline | Test | ArithTest | If | Case | Loop | Function | Group

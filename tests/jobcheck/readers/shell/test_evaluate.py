@@ -201,3 +201,68 @@ def test_a_text_for_another_shell_sees_what_is_exported_and_its_own_words(script
     result = run(f"{script}\n", given={}, environment={}, arguments=())
     inner = next(entry for entry in result.invocations if entry.known_words[0] == "run")
     assert inner.known_words == ("run", expected)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("V=2\nif x=$(grep a b); then V=4; fi", None),
+        ("V=2\nx=$(which a) || V=4", None),
+        ("V=2\nx=`which a` && V=4", None),
+        ("V=2\nx=1 && V=4", "4"),
+        ("f() { local x; x=$(which a); }\nV=2\nf && V=8", None),
+    ],
+)
+def test_a_value_that_a_command_prints_may_fail(script: str, expected: str | None) -> None:
+    assert known(read(script), "V") == expected
+
+
+@pytest.mark.parametrize("script", ["V=2\nSEP=#; V=4", "V=2\nC=#fff; V=4", "V=4 # V=2", "A=(# V=2\n1); V=4"])
+def test_a_remark_begins_a_word(script: str) -> None:
+    assert known(read(script), "V") == "4"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "V=2\nV=4 & wait",
+        "V=2\nf() { V=4; }\nf &\nwait",
+        "V=2\n{ V=4; } &",
+        "V=2\nif true; then V=4; fi &",
+        "V=2\ntrue && V=4 &",
+    ],
+)
+def test_what_runs_in_the_background_changes_nothing_here(script: str) -> None:
+    assert known(read(script), "V") == "2"
+
+
+def test_a_command_in_the_background_is_a_command() -> None:
+    assert commands(read("run 1 &\nrun 2 &> log &\nwait\n"))[:2] == [["run", "1"], ["run", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("f() { X=${V:-2}; }\nV=4 f", ("4", None)),
+        ("V=1\nf() { X=${V:-2}; V=7; }\nV=4 f", ("4", "1")),
+        ("V=1\nV=8 eval 'X=$V'", ("8", "1")),
+        ("f() { bash -c 'run ${V:-2}'; X=$V; }\nV=4 f", ("4", None)),
+    ],
+)
+def test_what_is_assigned_before_a_function_holds_within_it(script: str, expected: tuple[str, str | None]) -> None:
+    result = run(script, given={}, environment={})
+    assert (known(result, "X"), known(result, "V")) == expected
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        "{ echo V=8; echo W=1; } > e.sh",
+        "( echo V=8 ) > e.sh",
+        "for i in 8; do echo V=$i; done > e.sh",
+        "if x; then echo V=8; fi >> e.sh",
+        "f() { echo V=8; }\nf > e.sh",
+    ],
+)
+def test_a_file_that_several_commands_write_is_not_known(writer: str) -> None:
+    assert known(read(f"echo V=2 > e.sh\n{writer}\n. ./e.sh\n"), "V") is None
