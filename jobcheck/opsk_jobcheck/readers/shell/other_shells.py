@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.changes import changer
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, place_key, placed
+from opsk_jobcheck.readers.shell.handed_on import HandedOn, hand_on, handed_on
 from opsk_jobcheck.readers.shell.second_scripts import Started, inherited, started_script
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.values import Scalar, Text
@@ -34,12 +35,13 @@ def walk_handed_over(evaluator: Evaluator, words: Sequence[Text], known: Sequenc
     if (script := started_script(words, known)) is not None:
         _start(evaluator, script, where)
         return
-    shell = False
+    shell: int | None = None
     for at, before in enumerate(known[:-1], start=1):
-        if shell and _INNER_SCRIPT.fullmatch(before):
-            _inner(evaluator, words[at], tuple(words[at + 2 :]))
+        if shell is not None and _INNER_SCRIPT.fullmatch(before):
+            _inner(evaluator, words[at], tuple(words[at + 2 :]), handed_on(known[:shell]))
             return
-        shell = shell or before in _SHELLS
+        if before in _SHELLS:
+            shell = at
 
 
 def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) -> Source | None:
@@ -62,13 +64,14 @@ def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) ->
     return None
 
 
-def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...]) -> None:
+def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...], changes: HandedOn) -> None:
     """Walk a text that another shell would run, with what is exported to it and the words behind the text."""
     if not text.parts:
         return
     evaluator.depth += 4
     outer = evaluator.scope
     evaluator.scope = inherited(outer, arguments)
+    hand_on(evaluator.scope, changes, text.line)
     was_ended, turns, evaluator.open_turns = evaluator.ended, evaluator.open_turns, []
     evaluator.read(expanded_source(text))
     evaluator.scope, evaluator.ended, evaluator.open_turns = outer, was_ended, turns

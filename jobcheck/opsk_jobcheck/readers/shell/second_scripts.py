@@ -49,7 +49,7 @@ def started_script(words: Sequence[Text], knowns: Sequence[str]) -> Started | No
     first = knowns[0].rpartition("/")[2] if knowns else ""
     if first not in _STARTERS and not _is_script(knowns[0]):
         return None
-    if any(known.startswith("--export=") for known in knowns):
+    if any(known.startswith("--export=") and known != "--export=ALL" for known in knowns):
         return None
     after_shell = False
     for index, (word, known) in enumerate(zip(words, knowns, strict=True)):

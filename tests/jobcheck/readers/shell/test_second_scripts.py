@@ -9,6 +9,7 @@ import pytest
 
 from opsk.workload.workload import Workload
 from opsk_jobcheck.readers.script import read_script
+from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.request import SlurmRequest
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n"
@@ -149,3 +150,34 @@ def test_where_the_job_starts_is_known_at_submission() -> None:
     script = HEAD + "export TP=2\ncd $SLURM_SUBMIT_DIR/code\nbash train.sh\nbash $(pwd)/b.sh\nbash $PWD/../c.sh\n"
     wanted = read_script(script, file="job.sh", request=request).wanted_files
     assert wanted == ("/home/a/run/code/train.sh", "/home/a/run/code/b.sh", "/home/a/run/c.sh")
+
+
+@pytest.mark.parametrize(
+    ("starter", "expected"),
+    [
+        ("", "2"),
+        ("srun", "2"),
+        ("srun --export=ALL", "2"),
+        ("srun --export=ALL,M=8", "8"),
+        ("srun --export=M=8", "8"),
+        ("srun --export M=8,ALL", "8"),
+        ("srun --export=NONE", None),
+        ("srun --export=PATH", None),
+        ("env M=8", "8"),
+        ("srun env N=1 M=8", "8"),
+        ("env -i PATH=/bin", None),
+        ("env -u M", None),
+        ("apptainer exec x.sif", "2"),
+        ("apptainer exec --env N=2,M=8 x.sif", "8"),
+        ("singularity exec --cleanenv x.sif", None),
+        ("docker run -e M=8 image", "8"),
+        ("docker run image", None),
+        ("mpirun -x M=4", "4"),
+        ("sudo", None),
+    ],
+)
+def test_a_text_for_a_shell_sees_what_its_starter_hands_on(starter: str, expected: str | None) -> None:
+    """By the manuals of what starts it; whether a box has a variable of its own is not known."""
+    script = f"export M=2\n{starter} bash -c 'run ${{M:-1}}'\n"
+    found = run(script, given={}, environment={}).invocations
+    assert [entry.words[1].known for entry in found if entry.known_words[0] == "run"] == [expected]
