@@ -25,7 +25,15 @@ from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.programs import flagged
 from opsk_jobcheck.readers.reading import Reading
 from opsk_jobcheck.readers.shell.values import Invocation, Text, literal
-from opsk_jobcheck.readers.stating import cannot_tell_all, data_parallel_only, state_number, state_word, truth, whole
+from opsk_jobcheck.readers.stating import (
+    cannot_tell_all,
+    data_parallel_only,
+    state_fsdp_checkpointing,
+    state_number,
+    state_word,
+    truth,
+    whole,
+)
 
 FSDP_OPTION = "fsdp"
 HYBRID_OPTION = "fsdp.hybrid"
@@ -157,8 +165,7 @@ def _fsdp(launch: Launch, findings: Findings) -> None:
         if entry is not None and _is(entry, *HYBRID):
             findings.options[HYBRID_OPTION] = "true"
     again = launch.find("fsdp_activation_checkpointing", section)
-    if again is not None and truth(again.value) and is_open("plan.recompute", findings):
-        findings.state("plan.recompute", "full", again.line, again.text, file=again.file)
+    state_fsdp_checkpointing(findings, again)
     offload = launch.find("fsdp_offload_params", section)
     if offload is not None and truth(offload.value):
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}

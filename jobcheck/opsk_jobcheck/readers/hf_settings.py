@@ -24,7 +24,7 @@ from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.programs import is_open
 from opsk_jobcheck.readers.reading import Reading
 from opsk_jobcheck.readers.shell.values import Invocation, literal
-from opsk_jobcheck.readers.stating import cannot_tell_all, state_number, truth, whole
+from opsk_jobcheck.readers.stating import cannot_tell_all, state_fsdp_checkpointing, state_number, truth, whole
 
 OPTIMIZER, WEIGHTS = "optimizer.name", "weights.dtype"
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
@@ -60,6 +60,9 @@ def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str,
     state_number(findings, "model.seq", first(config, *lengths))
     read_precision(config, findings)
     read_recompute(config.entry("gradient_checkpointing"), findings)
+    without = config.entry("no_gradient_checkpointing")
+    if without is not None and not without.why and truth(without.value):
+        findings.state("plan.recompute", "none", without.line, without.text, file=without.file)
     optimizer = config.entry("optim")
     if optimizer is not None and isinstance(optimizer.value, str):
         findings.options[OPTIMIZER] = optimizer.value.rpartition(".")[2].lower()[:40]
@@ -185,8 +188,7 @@ def read_fsdp_details(details: ConfigFile, findings: Findings) -> None:
         stage = "zero3" if truth(reshard.value) else "zero2"
         findings.state("plan.sharding", stage, reshard.line, reshard.text, file=reshard.file)
     again = first(details, "activation_checkpointing", "fsdp_activation_checkpointing")
-    if again is not None and truth(again.value) and is_open(findings, "plan.recompute"):
-        findings.state("plan.recompute", "full", again.line, again.text, file=again.file)
+    state_fsdp_checkpointing(findings, again)
     offload = first(details, "offload_params", "fsdp_offload_params")
     if offload is not None and truth(offload.value):
         findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}

@@ -9,7 +9,8 @@ that take other flags are read as far as their launcher speaks. Source: see `hf_
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from dataclasses import replace
 
 from opsk_jobcheck.readers.accelerate import Launch, launch_of, read_accelerate
 from opsk_jobcheck.readers.arguments import arguments_of
@@ -62,6 +63,7 @@ _OWN = frozenset(
     }
 )
 _MIN_OWN = 2
+_OTHER_MODELS = frozenset({"reward", "ref", "reference", "critic", "value", "teacher", "judge", "eval", "evaluation"})
 _EXAMPLES = re.compile(
     r"run_(clm|mlm|plm|fim|qa|seq2seq_qa|glue|ner|swag|summarization|translation|t5_mlm_flax|speech_\w+)(_no_trainer)?\.py"
 )
@@ -174,10 +176,7 @@ def _framework(program: Program, launcher: str, given: Set[str], own: int, *, ha
 
 def _settings(program: Program, invocation: Invocation, reading: Reading) -> ConfigFile:
     """Return the program's settings: those of the recipe that it names, under those of its command line."""
-    given: dict[str, Entry] = {}
-    for name, entry in {**own_flags(program), **assigned(program.words)}.items():
-        last = name.rpartition(".")[2]
-        given[last if last in _OWN or last in _LENGTHS_TRL or last in ("bf16", "fp16") else name] = entry
+    given = _by_last_name({**own_flags(program), **assigned(program.words)})
     named = own_arguments(program).flags.get("--config")
     path = named.value if named else None
     if path is None and program.words and not program.words[0].shown.startswith("-"):
@@ -185,6 +184,27 @@ def _settings(program: Program, invocation: Invocation, reading: Reading) -> Con
     config = reading.config(path, invocation) if path is not None and path.parts else ConfigFile(path="")
     config.overrides = given
     return config
+
+
+def _by_last_name(settings: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return settings by the last part of their names, where they are the Trainer's.
+
+    What belongs to another model beside the trained one (``--reward.bf16``) says nothing of that; where two parts have
+    the same setting it cannot be told which of them trains.
+    """
+    given: dict[str, Entry] = {}
+    owners: dict[str, set[str]] = {}
+    for name, entry in sorted(settings.items(), key=lambda item: "." not in item[0]):
+        owner, _, last = name.rpartition(".")
+        if not (last in _OWN or last in _LENGTHS_TRL or last in ("bf16", "fp16")):
+            given[name] = entry
+        elif owner.rpartition(".")[2] not in _OTHER_MODELS:
+            owners.setdefault(last, set()).add(owner)
+            given[last] = entry
+    for last, found in owners.items():
+        if len(found) > 1 and "" not in found:
+            given[last] = replace(given[last], value=None, why="several parts of the program set it")
+    return given
 
 
 def _predefined(config: ConfigFile, findings: Findings) -> None:
@@ -199,6 +219,8 @@ def _mixed(config: ConfigFile, findings: Findings) -> None:
     entry = config.overrides.get("mixed_precision")
     if entry is not None and entry.value in ("bf16", "fp16", "fp8"):
         findings.state("plan.precision", entry.value, entry.line, entry.text)
+    elif entry is not None and entry.value == "no":
+        findings.cannot_tell("plan.precision", f"the program itself mixes none: {entry.text[:80]}", entry.line)
 
 
 def _ranks(

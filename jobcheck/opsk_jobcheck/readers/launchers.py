@@ -76,6 +76,11 @@ def launch_of(run: Run, invocation: Invocation | None) -> Launch | None:
     )
 
 
+def launcher_arguments(invocation: Invocation) -> Arguments:
+    """Return the flags before the training program: the launcher's own."""
+    return parse_arguments(_before_program(invocation))
+
+
 def _may_spread(invocation: Invocation) -> bool:
     """Tell whether a command may start another one on several nodes: known for it, or not known at all."""
     words = invocation.words

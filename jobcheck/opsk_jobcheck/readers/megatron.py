@@ -97,6 +97,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     for argument in arguments.overrides.values():
         _override(argument, findings)
     _ungrouped(arguments, findings)
+    _experts_by_layer(match, findings)
     _moe(findings)
     read_shape(arguments, findings)
     _layout(arguments, findings)
@@ -202,10 +203,12 @@ def _override(argument: Argument, findings: Findings) -> None:
 def _ungrouped(arguments: Arguments, findings: Findings) -> None:
     """Megatron-LM reads ``--num-query-groups`` only beside ``--group-query-attention``."""
     flags = arguments.flags
-    if arguments.opaque:
-        return
     if "--num-query-groups" in flags and "--group-query-attention" not in flags:
         argument = flags["--num-query-groups"]
+        if not _is_all_read(arguments):
+            why = f"--group-query-attention may be among words that cannot be told: {arguments.opaque[0].why}"
+            findings.cannot_tell("model.kv_heads", why, argument.line)
+            return
         findings.cannot_tell(
             "model.kv_heads", "--group-query-attention is not given, so it has no effect", argument.line
         )
@@ -217,6 +220,14 @@ def _ungrouped(arguments: Arguments, findings: Findings) -> None:
                 hint="add --group-query-attention",
             )
         )
+
+
+def _experts_by_layer(match: Match, findings: Findings) -> None:
+    """Megatron-DeepSpeed takes several numbers of experts, one for each of its layers that have any."""
+    argument, words = match.arguments.flags.get("--num-experts"), match.invocation.known_words
+    if argument is not None and _COUNT.fullmatch("".join(words[argument.at + 2 : argument.at + 3])):
+        why = f"{argument.flag} has a number for each layer with experts"
+        findings.cannot_tell("model.experts", why, argument.line)
 
 
 def _moe(findings: Findings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from opsk.workload.workload import Problem, Unknown, Workload
 from opsk_jobcheck.readers.arguments import Arguments, arguments_of
 from opsk_jobcheck.readers.connectivity import CONNECTIVITY
+from opsk_jobcheck.readers.few_ranks import few_ranks
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.following import follow
 from opsk_jobcheck.readers.frameworks import (
@@ -21,7 +22,15 @@ from opsk_jobcheck.readers.frameworks import (
 )
 from opsk_jobcheck.readers.hf_model import public_name
 from opsk_jobcheck.readers.huggingface import state_config
-from opsk_jobcheck.readers.launchers import Launch, check_launch, launch_of, one_task_per_gpu, state_launch
+from opsk_jobcheck.readers.launchers import (
+    Launch,
+    check_launch,
+    launch_of,
+    launcher_arguments,
+    one_task_per_gpu,
+    state_launch,
+)
+from opsk_jobcheck.readers.other_runs import doubt_what_differs
 from opsk_jobcheck.readers.other_work import does_other_work, training_only
 from opsk_jobcheck.readers.programs import SHAPE, flagged
 from opsk_jobcheck.readers.ranks import doubt_replicas, read_ranks
@@ -152,21 +161,22 @@ def _read(
     state_launch(launch, resources, findings)
     is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
     is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
-    _launched(result, found[1].arguments if found else None, findings)
+    _launched(result, launch.own if launch and found else None, findings)
     framework = more_exactly(found[1].framework if found else None, result.invocations)
     reading = Reading(run=result, findings=findings, files=files, wanted=list(result.sourced))
     if found:
         found[0].read(found[1], reading)
+        doubt_what_differs(found[1], READERS, training_only(acting), reading)
         if TRAINABLE not in findings.options:
             read_trainable(found[1].invocation, findings)
-        read_ranks(arguments_of(found[1].invocation), findings)
+        read_ranks(launch.own if launch else arguments_of(found[1].invocation), findings)
     elif command := training_command(result.invocations):
         reading.model_name = public_name(flagged(arguments_of(command)))
     name = _named_files(reading)
     _said(statements, findings)
     follow(findings)
     if found:
-        few = reading.few_ranks
+        few = reading.few_ranks or few_ranks(launch, found[1].framework, resources, result.variables, findings)
         doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
     if is_training and not found:
@@ -227,7 +237,7 @@ def _resources(resources: Resources, findings: Findings) -> None:
 
 def _launched(result: Run, arguments: Arguments | None, findings: Findings) -> None:
     """Fill nodes and GPUs from the launcher's own flags where Slurm was not asked for them."""
-    rows = [arguments] if arguments else [arguments_of(entry) for entry in training_only(result.invocations)]
+    rows = [arguments] if arguments else [launcher_arguments(entry) for entry in training_only(result.invocations)]
     for field, names in (("plan.nodes", _NODE_COUNT_FLAGS), ("plan.gpus_per_node", _PROCESS_FLAGS)):
         for row in rows:
             argument = next((row.flags[name] for name in names if name in row.flags), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from opsk.workload.plan import Recompute
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import MAX_NUMBER, Findings
 
@@ -54,6 +55,15 @@ def state_word(findings: Findings, field: str, entry: Entry | None, values: Mapp
         return None
     findings.state(field, values[word], entry.line, entry.text, file=entry.file)
     return values[word]
+
+
+def state_fsdp_checkpointing(findings: Findings, entry: Entry | None) -> None:
+    """State that FSDP recomputes all layers; a switch of the Trainer's that is off says nothing against that."""
+    is_open = "plan.recompute" not in findings.values and "plan.recompute" not in findings.unknown
+    if entry is None or not truth(entry.value):
+        return
+    if is_open or findings.get("plan.recompute") == Recompute.NONE:
+        findings.state("plan.recompute", "full", entry.line, entry.text, file=entry.file)
 
 
 def state_numbers(findings: Findings, config: ConfigFile, table: Mapping[str, str]) -> None:

@@ -73,7 +73,8 @@ def test_the_framework_is_named_after_what_the_program_uses() -> None:
 def test_flags_in_an_array_with_comments_between_are_read() -> None:
     body = (
         "declare -a ARGS=(\n  --max_context_width=8192 # long\n  --hidden_width=1024\n  --num_layers=8\n"
-        '  --num_heads=8\n  --train_batch_size=1\n  # --train_batch_size=9\n)\nsrun torchrun train.py "${ARGS[@]}"\n'
+        "  --num_heads=8\n  --train_batch_size=1\n  # --train_batch_size=9\n)\n"
+        'srun torchrun --nproc_per_node 8 train.py "${ARGS[@]}"\n'
     )
     workload = read(body)
     assert (workload.model.seq, workload.plan.micro_batch, workload.plan.global_batch) == (8192, 1, 16)

@@ -396,3 +396,45 @@ def test_flags_and_a_configuration_that_do_not_agree_state_nothing(config: str, 
     flags = "--per_device_train_batch_size 1 --gradient_accumulation_steps 8 --bf16 --deepspeed ds.json"
     plan = read(f"cat > ds.json <<EOT\n{config}\nEOT\n{TRAINER} {flags}\n").plan
     assert {name for name in ("micro_batch", "global_batch", "precision") if getattr(plan, name) is None} == left_open
+
+
+OF_EIGHT = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n"
+CLM = "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path gpt2"
+
+
+def test_fsdp_recomputes_where_the_trainers_own_switch_is_off() -> None:
+    """transformers refuses both at once, so that people turn the Trainer's off."""
+    config = 'cat > f.json <<EOF\n{"activation_checkpointing": true}\nEOF\n'
+    flags = '--gradient_checkpointing False --fsdp "full_shard auto_wrap" --fsdp_config f.json'
+    assert read_script(f"{OF_EIGHT}{config}{CLM} {flags}\n", file="job.sh").plan.recompute == "full"
+    assert read_script(f"{OF_EIGHT}{CLM} --gradient_checkpointing False\n", file="job.sh").plan.recompute == "none"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--per_device_train_batch_size 4 --reward.per_device_train_batch_size 2", 4),
+        ("--reward.per_device_train_batch_size 2", None),
+        ("--training.per_device_train_batch_size 2", 2),
+        ("--actor.per_device_train_batch_size 2 --other.per_device_train_batch_size 4", None),
+    ],
+)
+def test_settings_of_another_model_are_not_those_of_the_trained_one(flags: str, expected: int | None) -> None:
+    workload = read_script(f"{OF_EIGHT}{CLM} --bf16 --output_dir x {flags}\n", file="job.sh")
+    assert workload.plan.micro_batch == expected
+
+
+def test_a_program_that_mixes_no_precisions_beats_its_launcher() -> None:
+    launch = "accelerate launch --num_processes 8 --multi_gpu --mixed_precision bf16"
+    script = f"{OF_EIGHT}{launch} run_clm_no_trainer.py --per_device_train_batch_size 2"
+    assert read_script(f"{script}\n", file="job.sh").plan.precision == "bf16"
+    assert read_script(f"{script} --mixed_precision no\n", file="job.sh").plan.precision is None
+
+
+def test_a_switch_that_turns_recomputation_off_beats_the_recipe() -> None:
+    recipe = "cat > c.yaml <<EOF\ngradient_checkpointing: true\nEOF\n"
+    launch = "accelerate launch --num_processes 8 --multi_gpu sft.py --config c.yaml"
+    assert read_script(f"{OF_EIGHT}{recipe}{launch}\n", file="job.sh").plan.recompute == "full"
+    assert (
+        read_script(f"{OF_EIGHT}{recipe}{launch} --no_gradient_checkpointing\n", file="job.sh").plan.recompute == "none"
+    )

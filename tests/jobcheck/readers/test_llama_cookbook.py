@@ -49,10 +49,10 @@ def test_flags_state_fields(flags: str, part: str, field: str, value: object) ->
 @pytest.mark.parametrize(
     "run",
     [
-        "torchrun -m llama_recipes.finetuning --enable_fsdp",
-        "torchrun -m llama_cookbook.finetuning --enable_fsdp",
-        "torchrun llama_finetuning.py --enable_fsdp --low_cpu_fsdp",
-        "torchrun recipes/quickstart/finetuning/finetuning.py --enable_fsdp --batch_size_training 1",
+        "torchrun --nproc_per_node 4 -m llama_recipes.finetuning --enable_fsdp",
+        "torchrun --nproc_per_node 4 -m llama_cookbook.finetuning --enable_fsdp",
+        "torchrun --nproc_per_node 4 llama_finetuning.py --enable_fsdp --low_cpu_fsdp",
+        "torchrun --nproc_per_node 4 recipes/quickstart/finetuning/finetuning.py --enable_fsdp --batch_size_training 1",
         "python getting-started/finetuning/finetuning.py --enable_fsdp --dist_checkpoint_folder x",
     ],
 )

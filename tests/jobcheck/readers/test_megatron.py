@@ -311,7 +311,8 @@ def test_the_zero_stage_may_be_a_float(stage: str, sharding: Sharding) -> None:
 
 def test_megatron_bridge_is_read_from_its_overrides() -> None:
     workload = read(
-        "srun torchrun --nnodes 2 run_recipe.py --recipe llama model.num_layers=8 model.tensor_model_parallel_size=2 "
+        "srun torchrun --nnodes 2 --nproc_per_node 8 run_recipe.py --recipe llama "
+        "model.num_layers=8 model.tensor_model_parallel_size=2 "
         "model.pipeline_model_parallel_size=2 ++model.virtual_pipeline_model_parallel_size=null "
         "train.micro_batch_size=1 train.global_batch_size=32 model.sequence_parallel=True "
         "model.recompute_granularity=full\n"
