@@ -176,7 +176,7 @@ def _read(
     _said(statements, findings)
     follow(findings)
     if found:
-        few = reading.few_ranks or few_ranks(launch, found[1].framework, resources, result.variables, findings)
+        few = reading.few_ranks or few_ranks(launch, found[1], resources, result.variables, findings)
         doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
     is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
     if is_training and not found:

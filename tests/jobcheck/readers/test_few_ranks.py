@@ -27,6 +27,9 @@ def read(body: str, *lines: str, nodes: int = 1) -> Workload:
         (f"srun python {MEGATRON}", ("#SBATCH --ntasks-per-node=1",)),
         (f"srun python -u {MEGATRON}", ("#SBATCH --ntasks-per-node=4",)),
         (f"mpirun -np 4 python {MEGATRON}", ()),
+        ("litgpt finetune_full meta-llama/Llama-3.2-1B --devices 4", ()),
+        ("litgpt finetune_full meta-llama/Llama-3.2-1B", ()),
+        ("tune run full_finetune_single_device --config llama3_2/1B_full_single_device", ()),
     ],
 )
 def test_fewer_ranks_than_gpus_leave_the_replicas_open(body: str, lines: tuple[str, ...]) -> None:
@@ -42,6 +45,7 @@ def test_fewer_ranks_than_gpus_leave_the_replicas_open(body: str, lines: tuple[s
         (f"export PET_NPROC_PER_NODE=8\ntorchrun {HF}", (), 8),
         (f"srun python {MEGATRON}", ("#SBATCH --ntasks-per-node=8",), 4),
         (f"srun python {MEGATRON}", (), 4),
+        ("litgpt finetune_full meta-llama/Llama-3.2-1B --devices 8", (), 8),
         (f"mpirun -np 8 python {MEGATRON}", (), 4),
         (f"srun accelerate launch --multi_gpu --num_processes 8 {HF}", ("#SBATCH --ntasks-per-node=1",), 8),
     ],

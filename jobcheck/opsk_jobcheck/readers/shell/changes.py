@@ -14,6 +14,7 @@ from opsk_jobcheck.readers.shell.values import Text, literal
 _IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
 _COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
 _CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
+_STARTERS = frozenset({"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"})
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
 _CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
 _WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
@@ -60,9 +61,12 @@ def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Seque
         Targets of its redirections, those of followed here-documents left out.
     """
     yield from (path for path in written_to if path.known not in _NOWHERE)
-    name = known[0].rpartition("/")[2] if known else ""
-    if name in _CHANGERS:
-        yield from _changed_by(name, words[1:])
+    at = _changer_in(known)
+    if at is not None:
+        name = known[at].rpartition("/")[2]
+        paths = _changed_by(name, words[at + 1 :])
+        is_any = "xargs" in known[:at] and (paths or name not in _IN_PLACE or _is_in_place(words[at + 1 :]))
+        yield from [literal("*", words[at].line)] if is_any else paths
     if not _OUTPUTS.isdisjoint(known):
         pairs = zip(words[1:], pairwise(known), strict=True)
         yield from (word for word, (before, path) in pairs if before in _OUTPUTS and path)
@@ -98,6 +102,14 @@ def changed_by_code(words: Sequence[Text], known: Sequence[str], at: int, bodies
         paths=(*(literal(path, line) for path in named), *given),
         variables=tuple(dict.fromkeys(_FROM_ENVIRONMENT.findall(text))),
     )
+
+
+def _changer_in(known: Sequence[str]) -> int | None:
+    """Return which word of a command is what changes files, behind what only starts it; ``None`` where none is."""
+    names = [word.rpartition("/")[2] for word in known]
+    if not names or names[0] not in _CHANGERS | _STARTERS:
+        return None
+    return next((at for at, name in enumerate(names) if name in _CHANGERS), None)
 
 
 def _is_settings(path: str) -> bool:
@@ -144,5 +156,9 @@ def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
         pairs = list(pairwise(words))
         acts = any(before.known in ("-exec", "-execdir") and after.known in _IN_PLACE for before, after in pairs)
         return [after for before, after in pairs if before.known in ("-name", "-iname")] if acts else ()
-    flags = [word.known or "" for word in words if (word.known or "").startswith("-")]
-    return paths if name not in _IN_PLACE or any("i" in flag for flag in flags) else ()
+    return paths if name not in _IN_PLACE or _is_in_place(words) else ()
+
+
+def _is_in_place(words: Sequence[Text]) -> bool:
+    """Tell whether an editor of streams writes into its files."""
+    return any("i" in flag for word in words if (flag := word.known or "").startswith("-"))

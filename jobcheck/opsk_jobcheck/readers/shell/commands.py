@@ -16,7 +16,7 @@ from opsk_jobcheck.readers.shell.other_shells import named_source
 from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED, INTEGER
 from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
 from opsk_jobcheck.readers.shell.source import expanded_source
-from opsk_jobcheck.readers.shell.syntax import Lit, Simple
+from opsk_jobcheck.readers.shell.syntax import Assignment, Lit, Simple
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, known_of, literal, unknown
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool |
     if is_integer or any(flag.startswith("+") and "i" in flag for flag in flags):
         for name in _declared(command, words):
             evaluator.scope.make_integer(name, is_integer=is_integer)
+    is_other_name = words[0].known != "export" and any(flag.startswith("-") and "n" in flag for flag in flags)
     for assignment in command.arrays:
-        if is_associative:
+        if is_other_name:
+            _another_name(evaluator, assignment)
+        elif is_associative:
             evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
         else:
             assign(evaluator.expander(), assignment)
@@ -51,6 +54,15 @@ def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool |
             evaluator.scope.set(name, Scalar(value))
     _exported(evaluator, command, words)
     return True
+
+
+def _another_name(evaluator: Evaluator, assignment: Assignment) -> None:
+    """``declare -n name=other``: what either is set to, the other is too, which is not followed."""
+    other = evaluator.expander().text(assignment.value).known
+    for name in (assignment.name, other):
+        if name is not None and _NAME.fullmatch(name):
+            why = f"{assignment.name} is another name of {other}, which is not followed"
+            evaluator.scope.set(name, Scalar(unknown(why, assignment.line)))
 
 
 def _declared(command: Simple, words: list[Text]) -> list[str]:

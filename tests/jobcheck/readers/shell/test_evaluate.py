@@ -266,3 +266,8 @@ def test_what_is_assigned_before_a_function_holds_within_it(script: str, expecte
 )
 def test_a_file_that_several_commands_write_is_not_known(writer: str) -> None:
     assert known(read(f"echo V=2 > e.sh\n{writer}\n. ./e.sh\n"), "V") is None
+
+
+@pytest.mark.parametrize("script", ["V=4\nf() { local -n r=$1; r=8; }\nf V", "V=4\ndeclare -n r=V\nr=8"])
+def test_a_variable_with_another_name_is_not_followed(script: str) -> None:
+    assert known(read(script), "V") is None
