@@ -129,6 +129,11 @@ class Writer:
             self.of("((I++))", "let I+=1", "let 'J = 4'", "printf -v A %s 5", "declare -i I=3+4", "unset 'R[0]'"),
             self.of("I+=2", "I=J+1", "I+=3*2", "declare -i A=2", "declare -i B", "declare +i A", "declare -i J; J+=1"),
             self.of("IFS=,", "IFS=$' \\t\\n'", "unset IFS", "(A=77)", "{ B=$A; }", "eval 'C=x; D=y'"),
+            self.of(f"{name}={self.word()} & wait", f"{{ {name}=9; J=8; }} & wait", f"{name}=$(false) || C=6"),
+            self.of(
+                f"if {name}=$(true); then D=w; fi", f"setter() {{ B=${{{name}:-2}}; }}; {name}=8 setter", "C=#a; D=z"
+            ),
+            self.of("{ exit 3; } &\nwait", "(exit 1)", "[[ $A == 1 ]] || (exit 2)", f"{name}=8 eval 'B=${name}'"),
         )
 
     def compound(self, depth: int) -> str:
