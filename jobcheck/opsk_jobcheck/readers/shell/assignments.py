@@ -25,7 +25,8 @@ def assign(expander: Expander, assignment: Assignment) -> None:
     elif (is_integer := scope.is_integer(name)) is not False:
         scope.set(name, Scalar(_integer(expander, assignment, is_sure=is_integer is True)))
     elif assignment.append:
-        held, added = scope.text(name, assignment.line), expander.text(assignment.value)
+        added = expander.text(assignment.value)  # first: it may set the variable, as ${X=...} does
+        held = scope.text(name, assignment.line)
         scope.set(name, Scalar(join((held, added))))
         expander.source.spend(len(held.parts))  # which are copied
     else:

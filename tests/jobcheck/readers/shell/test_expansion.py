@@ -125,6 +125,10 @@ def test_each_value_keeps_the_line_that_it_was_written_on() -> None:
     assert lines == {"run": 4, "--tp": 2, "4": 1, "--pp": 3, "2": 3}
 
 
+def test_what_is_added_is_expanded_before_it_is_added() -> None:
+    assert known(read('D+="${D=d e}"\n', environment={}), "D") == "d ed e"
+
+
 def test_a_value_behind_a_joined_line_keeps_its_own_line() -> None:
     result = read("X=\\\n12\nrun $X 'a\nb' \"c\\\nd\"\n")
     lines = [(word.known, word.line) for word in result.invocations[0].words]
