@@ -14,7 +14,8 @@ from opsk_jobcheck.readers.shell.values import Text, literal
 _IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
 _COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
 _CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
-_STARTERS = frozenset({"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"})
+_FIRST = _CHANGERS | {"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"}
+"""What a command begins with that changes files, or may start another that does."""
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
 _CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
 _WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
@@ -106,10 +107,9 @@ def changed_by_code(words: Sequence[Text], known: Sequence[str], at: int, bodies
 
 def _changer_in(known: Sequence[str]) -> int | None:
     """Return which word of a command is what changes files, behind what only starts it; ``None`` where none is."""
-    names = [word.rpartition("/")[2] for word in known]
-    if not names or names[0] not in _CHANGERS | _STARTERS:
+    if not known or known[0].rpartition("/")[2] not in _FIRST:
         return None
-    return next((at for at, name in enumerate(names) if name in _CHANGERS), None)
+    return next((at for at, word in enumerate(known) if word.rpartition("/")[2] in _CHANGERS), None)
 
 
 def _is_settings(path: str) -> bool:
