@@ -32,6 +32,9 @@ pytestmark = [
 ]
 
 NODES = 4
+SLURMD_TIMEOUT_S = 30
+"""slurmctld knocks for 10 s at a slurmd that is gone, and takes note of what the others answered only after that: with
+a time as short as that it gives up on them as well."""
 STEPS = """for i in 1 2 3; do
   echo " [$(date +'%F %T')] iteration $i/ 1000 | consumed samples: 512 | elapsed time per iteration (ms): 900.0 |" \
     "learning rate: 1.0E-04 | global batch size: 512 | lm loss: 2.1E+00 | number of nan iterations: 0 |"
@@ -123,7 +126,7 @@ def site(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
                 (path / "run" / "nodes" / f"n{number}" / "spool" / name).mkdir(parents=True)
         conf = path / "etc" / "slurm.conf"
         conf.write_text(
-            f"{conf.read_text()}SlurmdTimeout=10\nPreemptType=preempt/partition_prio\nPreemptMode=CANCEL\n"
+            f"{conf.read_text()}SlurmdTimeout={SLURMD_TIMEOUT_S}\nPreemptType=preempt/partition_prio\nPreemptMode=CANCEL\n"
             "PartitionName=urgent Nodes=ALL PriorityTier=100 PreemptMode=OFF State=UP\n",
             encoding="utf-8",
         )
