@@ -10,6 +10,7 @@ from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
+from opsk_jobcheck.readers.shell.functions import framed
 from opsk_jobcheck.readers.shell.keeping import keep_written
 from opsk_jobcheck.readers.shell.leaving import end_shell, leave_loop, leave_shell
 from opsk_jobcheck.readers.shell.other_shells import named_source
@@ -241,7 +242,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
         evaluator.scope.maybe_set_by = words[1].shown
         return None
     evaluator.depth += 4
-    evaluator.framed(lambda: evaluator.read(source), command.line)
+    framed(evaluator, lambda: evaluator.read(source), command.line)
     evaluator.depth -= 4
     return bool(command)
 

@@ -7,8 +7,7 @@ program would print is unknown, with the program's name as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
@@ -26,11 +25,12 @@ from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
+from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, prefixed
 from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
 from opsk_jobcheck.readers.shell.other_shells import walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.places import Places
-from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope, merged
+from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.second_scripts import export
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
@@ -50,15 +50,11 @@ from opsk_jobcheck.readers.shell.syntax import (
 from opsk_jobcheck.readers.shell.values import (
     Invocation,
     Run,
-    Scalar,
     Text,
-    Variable,
     known_of,
-    unknown,
 )
 
 MAX_INVOCATIONS = 2500
-MAX_DEPTH = 24
 MAX_READ_CHARS = 3 << 18
 """Characters of all texts that are read: the script, what it sources and starts, and what it hands to other shells."""
 CHARS_PER_COMMAND, CHARS_PER_WORD = 16, 4
@@ -100,15 +96,6 @@ def run(
         changed=evaluator.changed,
         places=evaluator.places,
     )
-
-
-@dataclass(slots=True)
-class Frame:
-    """A function or sourced file being walked: what its ``local`` hid, and the scopes at each ``return`` so far."""
-
-    hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
-    scopes: list[Scope] = field(default_factory=list)
-    returned: bool = False
 
 
 class Evaluator:
@@ -289,12 +276,12 @@ class Evaluator:
         if name in commands.HANDLERS:
             handler = commands.HANDLERS[name]
             if command.assignments and name in commands.RUN_TEXT:
-                return self._prefixed(command, lambda: handler(self, command, words))
+                return prefixed(self, command, lambda: handler(self, command, words))
             return handler(self, command, words)
         if name in self.functions:
             if command.redirects:
                 keep_written(self, words, known_of(words), command)
-            return self._prefixed(command, lambda: self._call(self.functions[name], words))
+            return prefixed(self, command, lambda: call(self, self.functions[name], words))
         if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
             return walk_one_of(self, possible, command)
         known = known_of(words)
@@ -313,21 +300,6 @@ class Evaluator:
         self.scope = outer
         return None
 
-    def _prefixed(self, command: Simple, run: Callable[[], bool | None]) -> bool | None:
-        """Run something with the assignments before it in force, and no longer."""
-        names = [name for entry in command.assignments for name in (entry.name, EXPORTED + entry.name)]
-        before = {name: self.scope.variables.get(name) for name in names}
-        for assignment in command.assignments:
-            assign(self.expander(), assignment)
-            export(self.scope, assignment.name)
-        status = run()
-        for name, variable in before.items():
-            if variable is None:
-                self.scope.forget(name)
-            else:
-                self.scope.set(name, variable)
-        return status
-
     def record(self, words: list[Text], known: tuple[str, ...], line: int) -> None:
         """Keep an invocation, and walk what it hands to another shell."""
         if len(self.invocations) >= MAX_INVOCATIONS:
@@ -343,38 +315,6 @@ class Evaluator:
         if self.depth > MAX_DEPTH:
             return
         walk_handed_over(self, words, known, where)
-
-    def _call(self, function: Function, words: list[Text]) -> bool | None:
-        """Walk a function's body with its own positional parameters and its own ``local`` variables."""
-        if self.depth > MAX_DEPTH:
-            for name in self.changed_by(function.body):
-                self.scope.set(name, Scalar(unknown(f"{function.name} calls itself too deeply", function.line)))
-            return None
-        arguments = self.scope.arguments
-        self.scope.arguments = tuple(words[1:])
-        self.depth += 4
-        status = self.framed(lambda: self.walk(function.body), function.line)
-        self.depth -= 4
-        self.scope.arguments = arguments
-        return status
-
-    def framed(self, body: Callable[[], bool | None], line: int) -> bool | None:
-        """Run what ``return`` ends: a function, or a sourced file; then forget its ``local`` variables."""
-        frame, was_ended, self.ended = Frame(), self.ended, False
-        self.frames.append(frame)
-        status = body()
-        self.frames.pop()
-        if frame.scopes:
-            possible = frame.scopes if self.ended else [*frame.scopes, self.scope]
-            self.scope.adopt(merged(possible, line) if len(possible) > 1 else possible[0].copy())
-            status = None
-        self.ended = was_ended or (self.ended and not frame.scopes)
-        for name, variable in reversed(frame.hidden):
-            if variable is None:
-                self.scope.forget(name)
-            else:
-                self.scope.set(name, variable)
-        return status
 
     def calls(self, tree: Iterable[Command], names: Collection[str]) -> bool:
         """Return whether commands of a tree that `changed_by` has seen are called so, but for functions'."""

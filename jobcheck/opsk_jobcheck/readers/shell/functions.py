@@ -1,0 +1,77 @@
+"""What is in force while a function runs, or a sourced file: its arguments, its ``local`` variables, a prefix?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from opsk_jobcheck.readers.shell.assignments import assign
+from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope, merged
+from opsk_jobcheck.readers.shell.second_scripts import export
+from opsk_jobcheck.readers.shell.syntax import Function, Simple
+from opsk_jobcheck.readers.shell.values import Scalar, Text, Variable, unknown
+
+if TYPE_CHECKING:
+    from opsk_jobcheck.readers.shell.evaluate import Evaluator
+
+MAX_DEPTH = 24
+
+
+@dataclass(slots=True)
+class Frame:
+    """A function or sourced file being walked: what its ``local`` hid, and the scopes at each ``return`` so far."""
+
+    hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    returned: bool = False
+
+
+def prefixed(evaluator: Evaluator, command: Simple, run: Callable[[], bool | None]) -> bool | None:
+    """Run something with the assignments before it in force, and no longer."""
+    names = [name for entry in command.assignments for name in (entry.name, EXPORTED + entry.name)]
+    before = {name: evaluator.scope.variables.get(name) for name in names}
+    for assignment in command.assignments:
+        assign(evaluator.expander(), assignment)
+        export(evaluator.scope, assignment.name)
+    status = run()
+    for name, variable in before.items():
+        if variable is None:
+            evaluator.scope.forget(name)
+        else:
+            evaluator.scope.set(name, variable)
+    return status
+
+
+def call(evaluator: Evaluator, function: Function, words: list[Text]) -> bool | None:
+    """Walk a function's body with its own positional parameters and its own ``local`` variables."""
+    if evaluator.depth > MAX_DEPTH:
+        for name in evaluator.changed_by(function.body):
+            evaluator.scope.set(name, Scalar(unknown(f"{function.name} calls itself too deeply", function.line)))
+        return None
+    arguments = evaluator.scope.arguments
+    evaluator.scope.arguments = tuple(words[1:])
+    evaluator.depth += 4
+    status = framed(evaluator, lambda: evaluator.walk(function.body), function.line)
+    evaluator.depth -= 4
+    evaluator.scope.arguments = arguments
+    return status
+
+
+def framed(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> bool | None:
+    """Run what ``return`` ends: a function, or a sourced file; then forget its ``local`` variables."""
+    frame, was_ended, evaluator.ended = Frame(), evaluator.ended, False
+    evaluator.frames.append(frame)
+    status = body()
+    evaluator.frames.pop()
+    if frame.scopes:
+        possible = frame.scopes if evaluator.ended else [*frame.scopes, evaluator.scope]
+        evaluator.scope.adopt(merged(possible, line) if len(possible) > 1 else possible[0].copy())
+        status = None
+    evaluator.ended = was_ended or (evaluator.ended and not frame.scopes)
+    for name, variable in reversed(frame.hidden):
+        if variable is None:
+            evaluator.scope.forget(name)
+        else:
+            evaluator.scope.set(name, variable)
+    return status
