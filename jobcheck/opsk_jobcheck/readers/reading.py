@@ -9,7 +9,7 @@ from opsk_jobcheck.readers.arguments import Argument, Arguments
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry, read_config_file
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.shell.changes import changer
-from opsk_jobcheck.readers.shell.directories import place_key, placed
+from opsk_jobcheck.readers.shell.directories import place_key, placed, seen
 from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
 
 
@@ -50,9 +50,9 @@ class Reading:
     model_name: str | None = None
     few_ranks: str = ""
 
-    def written(self, path: Text, invocation: Invocation) -> Text | None:
+    def written(self, path: Text, where: Text) -> Text | None:
         """Return the text that the script itself writes into a file (a here-document), ``None`` if it writes none."""
-        key = place_key(path, invocation.directory)
+        key = place_key(path, where)
         return None if changer(self.run.changed, key) else self.run.files.get(key)
 
     def config(self, path: Text, invocation: Invocation, *, form: str = "") -> ConfigFile:
@@ -60,14 +60,15 @@ class Reading:
 
         The text is what the script itself writes (a here-document), or what was read with the user's rights.
         """
+        path, where = seen(path, invocation.directory)
         if path.known is None:
-            if (text := self.written(path, invocation)) is not None:
+            if (text := self.written(path, where)) is not None:
                 return read_config_file(text, path=path.shown, form=form)
             return ConfigFile(path=path.shown, why=f"the settings lie in {path.shown[:120]}: {path.why}")
-        place, why = placed(path.known, invocation.directory)
-        if changed := changer(self.run.changed, place_key(path, invocation.directory)):
+        place, why = placed(path.known, where)
+        if changed := changer(self.run.changed, place_key(path, where)):
             return ConfigFile(path=path.known, why=f"{path.known[:120]} is changed by {changed} before it is read")
-        if (text := self.written(path, invocation)) is not None:
+        if (text := self.written(path, where)) is not None:
             return read_config_file(text, path=path.known, form=form)
         if why:
             return ConfigFile(path=path.known, why=f"the settings lie in {path.known[:120]}: {why}")

@@ -70,7 +70,7 @@ def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Seque
         yield from [literal("*", words[at].line)] if is_any else paths
     if not _OUTPUTS.isdisjoint(known):
         pairs = zip(words[1:], pairwise(known), strict=True)
-        yield from (word for word, (before, path) in pairs if before in _OUTPUTS and path)
+        yield from (word for word, (before, _) in pairs if before in _OUTPUTS and word.parts)
 
 
 def interpreter_of(known: Sequence[str]) -> int | None:
@@ -146,7 +146,7 @@ def _matches(key: str, pattern: str) -> bool:
 
 def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
     """Return the paths that a command changes which is known for that."""
-    paths = [word for word in words if word.known and not word.known.startswith("-")]
+    paths = [word for word in words if word.parts and not (word.known or "").startswith("-")]
     if name in _COPIES:
         return paths[-1:]
     if name == "wget":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved
+from opsk_jobcheck.readers.shell.directories import directory, lost, moved, stand
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
 from opsk_jobcheck.readers.shell.functions import framed
 from opsk_jobcheck.readers.shell.keeping import keep_written
@@ -266,7 +266,7 @@ def _pushd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
         evaluator.pushed.append(directory(evaluator.scope))
         moved(evaluator.scope, words[1], command.line)
     elif words[0].known == "popd" and len(words) == 1 and evaluator.pushed:
-        evaluator.scope.set(DIRECTORY, Scalar(evaluator.pushed.pop()))
+        stand(evaluator.scope, evaluator.pushed.pop())
     else:
         lost(evaluator.scope, f"{words[0].known} is not followed", command.line)
     return None

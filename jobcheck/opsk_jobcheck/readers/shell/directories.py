@@ -10,10 +10,12 @@ import posixpath
 from collections.abc import Sequence
 
 from opsk_jobcheck.readers.shell.scope import Scope
-from opsk_jobcheck.readers.shell.values import Scalar, Text, literal, unknown
+from opsk_jobcheck.readers.shell.values import Scalar, Text, join, literal, unknown
 
 DIRECTORY = "."
 """The name under which a scope keeps its directory; no variable of a shell can be called so."""
+START = unknown("it is the directory in which the job starts, known only when it runs", 0, filled=True)
+"""What ``$PWD`` holds there."""
 MAX_PATH_CHARS = 4096
 """PATH_MAX of Linux."""
 _ODD = "it is no name that a file would have"
@@ -28,20 +30,49 @@ def directory(scope: Scope) -> Text:
     return scope.text(DIRECTORY, 0)
 
 
+def stand(scope: Scope, place: Text) -> None:
+    """Put a scope into a directory; a shell that begins there sets ``PWD`` anew, whatever it was given."""
+    scope.set(DIRECTORY, Scalar(place))
+    scope.set("PWD", Scalar(whole(place)))
+
+
+def whole(place: Text) -> Text:
+    """Return a directory as the shell writes it, from the root on."""
+    if not place.known:
+        return place if place.parts else START
+    return place if place.known.startswith("/") else join((START, literal("/" + place.known, place.line)))
+
+
+def from_start(path: Text) -> Text | None:
+    """Return a path below the directory in which the job starts as seen from there; ``None`` for any other path."""
+    if not path.parts or path.parts[0].why != START.why:
+        return None
+    inside = Text(path.parts[1:]).known
+    if inside is None or inside[:1] not in ("", "/"):
+        return None
+    return literal(inside.lstrip("/") or ".", path.line)
+
+
+def seen(path: Text, where: Text) -> tuple[Text, Text]:
+    """Return a path, and the directory that it is relative to: what lies below the job's directory is seen from there.
+
+    Parameters
+    ----------
+    where
+        The directory of the command that names it.
+    """
+    inside = from_start(path)
+    return (path, where) if inside is None else (inside, Text())
+
+
 def moved(scope: Scope, path: Text, line: int) -> None:
     """Take a scope to another directory, as ``cd`` does."""
-    place = _joined(directory(scope), path, line)
-    scope.set(DIRECTORY, Scalar(place))
-    if place.known and place.known.startswith("/"):
-        scope.set("PWD", Scalar(place))
-    else:
-        scope.set("PWD", Scalar(unknown(place.why or "it is relative to where the job starts", line, filled=True)))
+    stand(scope, _joined(directory(scope), path, line))
 
 
 def lost(scope: Scope, why: str, line: int) -> None:
     """Say that the directory of a scope cannot be told any more."""
-    scope.set(DIRECTORY, Scalar(unknown(why, line, filled=True)))
-    scope.set("PWD", Scalar(unknown(why, line, filled=True)))
+    stand(scope, unknown(why, line, filled=True))
 
 
 def placed(path: str, where: Text) -> tuple[str, str]:
@@ -66,6 +97,7 @@ def placed(path: str, where: Text) -> tuple[str, str]:
 
 def place_key(path: Text, where: Text) -> str:
     """Return a string that is equal for paths that certainly name one file."""
+    path, where = seen(path, where)
     if path.known is None:
         return f"{where.key}\0{path.key}"
     place, why = placed(path.known, where)
@@ -88,6 +120,7 @@ def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) 
 
 
 def _joined(where: Text, path: Text, line: int) -> Text:
+    path, where = seen(path, where)
     if path.known is None:
         return unknown(path.why, line, filled=True)
     place, why = placed(path.known, where)

@@ -22,12 +22,12 @@ from opsk_jobcheck.readers.shell.branches import (
     walk_one_of,
 )
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, command_directory, directory
+from opsk_jobcheck.readers.shell.directories import DIRECTORY, START, command_directory, directory
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, prefixed
 from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
-from opsk_jobcheck.readers.shell.other_shells import walk_handed_over
+from opsk_jobcheck.readers.shell.other_shells import input_of, walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.places import Places
 from opsk_jobcheck.readers.shell.scope import Scope
@@ -84,7 +84,7 @@ def run(
         As in `script_source`.
     """
     asked = asked_names("\n".join((text, *(files or {}).values()))) if environment is not None else None
-    scope = Scope({DIRECTORY: Text(), **given}, environment, arguments, asked=asked)
+    scope = Scope({DIRECTORY: Text(), "PWD": START, **given}, environment, arguments, asked=asked)
     evaluator = Evaluator(scope, files or {})
     evaluator.read(script_source(text, numbers_at=numbers_at))
     return Run(
@@ -286,6 +286,7 @@ class Evaluator:
             return walk_one_of(self, possible, command)
         known = known_of(words)
         keep_written(self, words, known, command)
+        given = input_of(expander, command.redirects) if command.redirects else None
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
@@ -293,15 +294,15 @@ class Evaluator:
                 assign(self.expander(), assignment)
                 export(self.scope, assignment.name)
         before = len(self.invocations)
-        self.record(words, known, command.line)
+        self.record(words, known, command.line, given)
         if command.assignments and len(self.invocations) > before:
             names = {entry.name for entry in command.assignments}
             self.invocations[before].facts["assigned"] = {name: self.scope.variables[name] for name in sorted(names)}
         self.scope = outer
         return None
 
-    def record(self, words: list[Text], known: tuple[str, ...], line: int) -> None:
-        """Keep an invocation, and walk what it hands to another shell."""
+    def record(self, words: list[Text], known: tuple[str, ...], line: int, given: Text | None = None) -> None:
+        """Keep an invocation, and walk what it hands to another shell; ``given`` is its input where that is known."""
         if len(self.invocations) >= MAX_INVOCATIONS:
             if not self.is_full:
                 self.problems.append((line, "the script runs more commands than opsk follows; the rest is not read"))
@@ -314,7 +315,7 @@ class Evaluator:
         self.invocations.append(invocation)
         if self.depth > MAX_DEPTH:
             return
-        walk_handed_over(self, words, known, where)
+        walk_handed_over(self, words, known, where, given)
 
     def calls(self, tree: Iterable[Command], names: Collection[str]) -> bool:
         """Return whether commands of a tree that `changed_by` has seen are called so, but for functions'."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
+from opsk_jobcheck.readers.shell.directories import directory, whole
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.lexer import Lexer
 from opsk_jobcheck.readers.shell.operators import changed, is_set, operated
@@ -17,6 +18,7 @@ from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segmen
 from opsk_jobcheck.readers.shell.values import (
     MAX_ARRAY_WORDS,
     MAX_VALUE_CHARS,
+    PRINTED,
     Array,
     Part,
     Scalar,
@@ -175,13 +177,12 @@ class Expander:
         if isinstance(segment, Arith):
             return self._arithmetic(segment)
         if isinstance(segment, Output):
-            where = self.scope.text(".", segment.line) if segment.text.strip() in ("pwd", "pwd -P") else None
-            if where is not None and (where.known or "").startswith("/"):
-                return where
+            if segment.text.strip() in ("pwd", "pwd -P", "pwd -L"):
+                return whole(directory(self.scope))
             said = printed(self, segment) if self.depth < MAX_DEPTH else None
             if said is not None:
                 return said
-            return unknown(f"it is what `{_brief(segment.text)}` prints when the job runs", segment.line)
+            return unknown(f"{PRINTED}{_brief(segment.text)}` prints when the job runs", segment.line)
         if isinstance(segment, Lit):
             return self._whole(segment)
         if segment.op == "length":

@@ -7,22 +7,31 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.changes import changer
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, place_key, placed
+from opsk_jobcheck.readers.shell.directories import directory, place_key, placed, seen, stand
 from opsk_jobcheck.readers.shell.handed_on import HandedOn, hand_on, handed_on
 from opsk_jobcheck.readers.shell.second_scripts import Started, inherited, started_script
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
-from opsk_jobcheck.readers.shell.values import Scalar, Text
+from opsk_jobcheck.readers.shell.syntax import Redirect
+from opsk_jobcheck.readers.shell.values import Text
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
+    from opsk_jobcheck.readers.shell.expansion import Expander
 
 MAX_STARTED = 16
 """Scripts that are followed into, of all that a script starts."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
+_READERS = frozenset({"bash", "sh", "zsh", "dash"})
+_HAND_INPUT_ON = frozenset(
+    {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
+)
+"""What gives its own input to the shell that it starts."""
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "/bin/bash", "/bin/sh", "/usr/bin/bash", "/usr/bin/env"})
 
 
-def walk_handed_over(evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], where: Text) -> None:
+def walk_handed_over(
+    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], where: Text, given: Text | None = None
+) -> None:
     """Walk what a command hands to another shell, where it hands over anything that can be told.
 
     Parameters
@@ -31,8 +40,14 @@ def walk_handed_over(evaluator: Evaluator, words: Sequence[Text], known: Sequenc
         The command, and its words as far as they are known.
     where
         The directory that it runs in.
+    given
+        What stands behind it as its input, if anything does.
     """
-    if (script := started_script(words, known)) is not None:
+
+    def is_written(path: Text) -> bool:
+        return place_key(path, where) in evaluator.written
+
+    if (script := started_script(words, known, is_written)) is not None:
         _start(evaluator, script, where)
         return
     shell: int | None = None
@@ -42,6 +57,37 @@ def walk_handed_over(evaluator: Evaluator, words: Sequence[Text], known: Sequenc
             return
         if before in _SHELLS:
             shell = at
+    if given is not None and (rest := _reads_input(known)) is not None:
+        _inner(evaluator, given, tuple(words[len(words) - rest :]), handed_on(known[: len(known) - rest]))
+
+
+def input_of(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:
+    """Return the text that a command is given as its input (``<<EOF``, ``<<<``), ``None`` where there is none."""
+    for entry in reversed(redirects):
+        if entry.op in ("<<", "<<-", "<<<"):
+            return expander.text(entry.body if entry.body is not None else entry.target)
+        if entry.op in ("<", "<>"):
+            return None
+    return None
+
+
+def _reads_input(known: Sequence[str]) -> int | None:
+    """Return how many arguments a shell gets that reads its commands from its input; ``None`` where none does.
+
+    mpirun gives its input to one rank, ssh to another host: what that means for the job is not followed.
+    """
+    at = next((at for at, word in enumerate(known) if word.rpartition("/")[2] in _READERS), None)
+    if at is None or (at and known[0].rpartition("/")[2] not in _HAND_INPUT_ON):
+        return None
+    if any(word.startswith(("--input", "-i")) for word in known[:at]):
+        return None
+    for place, word in enumerate(known[at + 1 :], start=at + 1):
+        if word in ("-s", "--", "-"):
+            behind = known[place + 1 :]
+            return len(behind) - (behind[:1] == ("--",)) if word == "-s" else (0 if not behind else None)
+        if not word.startswith(("-", "+")) or _INNER_SCRIPT.fullmatch(word) or word in ("-o", "-O", "--rcfile"):
+            return None
+    return 0
 
 
 def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) -> Source | None:
@@ -52,6 +98,7 @@ def named_source(evaluator: Evaluator, path: Text, where: Text | None = None) ->
         return None
     if key in evaluator.written:
         return expanded_source(evaluator.written[key])
+    path, where = seen(path, where)
     if path.known is None:
         return None
     place, why = placed(path.known, where)
@@ -83,7 +130,7 @@ def _start(evaluator: Evaluator, script: Started, where: Text) -> None:
     """Walk another script that is started, with what is exported to it."""
     outer = evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns
     inside = inherited(evaluator.scope, script.arguments)
-    inside.set(DIRECTORY, Scalar(where))
+    stand(inside, where)
     source = named_source(evaluator, script.path, where) if evaluator.started < MAX_STARTED else None
     if source is None:
         return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory
+from opsk_jobcheck.readers.shell.directories import directory, from_start, stand
 from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope
 from opsk_jobcheck.readers.shell.values import Scalar, Text, unknown
 
@@ -41,13 +41,14 @@ class Started:
     arguments: tuple[Text, ...]
 
 
-def started_script(words: Sequence[Text], knowns: Sequence[str]) -> Started | None:
+def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Callable[[Text], bool]) -> Started | None:
     """Return the script that a command starts, ``None`` when it starts none that can be told.
 
-    ``knowns`` are the words as far as they are known.
+    ``knowns`` are the words as far as they are known; ``is_written`` tells of a path that is not whether the script at
+    hand has written such a file.
     """
     first = knowns[0].rpartition("/")[2] if knowns else ""
-    if first not in _STARTERS and not _is_script(knowns[0]):
+    if first not in _STARTERS and not _may_start(words[0], knowns[0], is_written):
         return None
     if any(known.startswith("--export=") and known != "--export=ALL" for known in knowns):
         return None
@@ -57,14 +58,22 @@ def started_script(words: Sequence[Text], knowns: Sequence[str]) -> Started | No
             after_shell = True
             continue
         if known.startswith(("-", "+")) or (index and knowns[index - 1] in _VALUES):
-            if after_shell and "c" in known.lstrip("-+") and not known.startswith("--"):
+            if after_shell and not {"c", "s"}.isdisjoint(known.lstrip("-+")) and not known.startswith("--"):
                 return None
             continue
-        if (after_shell and word.known) or _is_script(known):
+        if (after_shell and known) or _may_start(word, known, is_written):
             return Started(path=word, arguments=tuple(words[index + 1 :]))
         if after_shell:
             return None
     return None
+
+
+def _may_start(word: Text, known: str, is_written: Callable[[Text], bool]) -> bool:
+    """Tell whether a word is a script's path: by its end, or since the script at hand has written that file."""
+    if known:
+        return _is_script(known)
+    inside = from_start(word)
+    return (inside is not None and _is_script(inside.known or "")) or (bool(word.parts) and is_written(word))
 
 
 def _is_script(name: str) -> bool:
@@ -90,7 +99,6 @@ def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
     """
     inside = Scope(scope.given, scope.environment, arguments, asked=scope.asked or frozenset())
     inside.maybe_set_by = scope.maybe_set_by
-    inside.set(DIRECTORY, Scalar(directory(scope)))
     for name in [name for name in scope.variables if name.startswith(EXPORTED)]:
         bare = name.removeprefix(EXPORTED)
         variable = scope.find(bare)
@@ -101,4 +109,5 @@ def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
             export(inside, bare)
         elif bare in scope.unset:
             inside.remove(bare)
+    stand(inside, directory(scope))
     return inside

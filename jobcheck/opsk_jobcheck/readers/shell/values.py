@@ -14,6 +14,8 @@ MAX_VALUE_CHARS = 1 << 16
 MAX_VALUE_PARTS = 4096
 MAX_ARRAY_WORDS = 4096
 MAX_MENTIONS = 256
+PRINTED = "it is what `"
+"""How the reason begins of what a program prints: twice the same program need not print the same."""
 
 
 class Part(NamedTuple):
@@ -83,7 +85,7 @@ class Text(NamedTuple):
     @property
     def key(self) -> str:
         """A string that is equal for texts that are certainly equal."""
-        return "".join(f"\0{part.why}\0" if part.why else part.text for part in self.parts)
+        return "".join(_unknown_key(part) if part.why else part.text for part in self.parts)
 
 
 _NOTHING = Text()
@@ -156,6 +158,11 @@ class Run:
     problems: tuple[tuple[int, str], ...] = field(default=())
     changed: dict[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=Places)
+
+
+def _unknown_key(part: Part) -> str:
+    """Return what tells an unknown piece from those that may be others."""
+    return f"\0{part.why}\0{part.line}\0" if part.why.startswith(PRINTED) else f"\0{part.why}\0"
 
 
 def known_of(words: Iterable[Text]) -> tuple[str, ...]:

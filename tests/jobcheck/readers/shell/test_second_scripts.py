@@ -181,3 +181,44 @@ def test_a_text_for_a_shell_sees_what_its_starter_hands_on(starter: str, expecte
     script = f"export M=2\n{starter} bash -c 'run ${{M:-1}}'\n"
     found = run(script, given={}, environment={}).invocations
     assert [entry.words[1].known for entry in found if entry.known_words[0] == "run"] == [expected]
+
+
+@pytest.mark.parametrize(
+    "starter",
+    [
+        "bash",
+        "bash -s",
+        "bash -l -x",
+        "srun bash",
+        "srun --ntasks-per-node=1 bash -s --",
+        "/bin/bash",
+        "time srun /bin/bash -e",
+        "env bash",
+        "apptainer exec image.sif bash",
+    ],
+)
+@pytest.mark.parametrize("mark", ["EOF", "'EOF'"])
+def test_a_shell_reads_what_stands_behind_it(starter: str, mark: str) -> None:
+    body = "python pretrain_gpt.py --num-layers 8 --hidden-size 1024 --tensor-model-parallel-size $TP\n"
+    workload = read(f"export TP=4\n{starter} <<{mark}\n{body}EOF\n")
+    assert (workload.model.layers, workload.plan.tp) == (8, 4)
+
+
+def test_a_text_that_a_shell_reads_sees_what_is_exported_and_its_arguments() -> None:
+    """bash(1): without quotes around the mark the outer shell expands first; with them only the inner one."""
+    train = "python pretrain_gpt.py --num-layers 8 --hidden-size 1024 --tensor-model-parallel-size $TP\n"
+    assert read(f"TP=4\nbash <<EOF\n{train}EOF\n").plan.tp == 4
+    assert read(f"TP=4\nbash <<'EOF'\n{train}EOF\n").plan.tp is None
+    assert read(f"bash -s 2 <<'EOF'\nTP=$1\n{train}EOF\n").plan.tp == 2
+    assert read(f"srun bash -s -- 2 <<'EOF'\nTP=$1\n{train}EOF\n").plan.tp == 2
+    assert read(f"TP=4\nbash <<'EOF'\nTP=2\nEOF\n{train}").plan.tp == 4
+    assert read(f"export TP=2\nbash <<< '{train.strip()}'\n").plan.tp == 2
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["bash other.sh", "bash -c true", "mpirun bash", "ssh node bash", "srun --input=none bash", "srun -i0 bash"],
+)
+def test_what_reads_no_input_runs_none(start: str) -> None:
+    body = "python pretrain_gpt.py --num-layers 8 --hidden-size 1024 --tensor-model-parallel-size 4\n"
+    assert read(f"{start} <<EOF\n{body}EOF\n").plan.tp is None
