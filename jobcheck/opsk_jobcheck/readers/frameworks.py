@@ -117,7 +117,7 @@ def framework_of(invocations: Sequence[Invocation]) -> str | None:
     words = [
         word
         for invocation in invocations
-        if invocation.words and invocation.words[0].known not in spoken
+        if invocation.words and invocation.words[0].known not in spoken and "pytest" not in invocation.known_words
         for word in invocation.shown_words
     ]
     named = [word for word in words if len(word) <= MAX_PATH_CHARS and _ANY_FRAMEWORK.search(word)]

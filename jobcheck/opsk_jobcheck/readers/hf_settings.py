@@ -33,7 +33,8 @@ LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "m
 """Settings for the tokens of one sequence; TRL's ``max_length`` is not here, as other programs mean others by it."""
 FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
 PARALLEL = re.compile(
-    r"(?:.*_)?(?:tp|tensor|tensor_model|mp|model|pp|pipe|pipeline|pipeline_model|sp|sequence|cp|context|ulysses|ring|autotp)"
+    r"(?:.*_)?(?:tp|tensor|tensor_model|mp|model|pp|pipe|pipeline|pipeline_model|sp|seq|sequence|cp|context|ulysses|ring"
+    r"|autotp)"
     r"_?(?:parallel|parallelism)?_?(?:size|degree|ways?|world_size)(?:_.*)?|tp_plan|parallelism_config.*"
 )
 """Names of settings that split a model, a sequence or a pipeline: with one of them ranks are not data-parallel only."""

@@ -22,6 +22,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     VALUELESS,
     WORDS,
 )
+from opsk_jobcheck.readers.megatron_sequence import read_sequence
 from opsk_jobcheck.readers.megatron_shape import read_shape
 from opsk_jobcheck.readers.programs import SURE, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
@@ -100,6 +101,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     _experts_by_layer(match, findings)
     _moe(findings)
     read_shape(arguments, findings)
+    read_sequence(match, findings)
     _layout(arguments, findings)
     config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None
     if config:
@@ -130,9 +132,7 @@ def _recipe(match: Match, reading: Reading) -> None:
     if (recipe and _PARTIAL.search(recipe)) or "--peft-scheme" in match.arguments.flags:
         reading.findings.options["trainable"] = f"unknown: {(recipe or 'the recipe')[:60]} may train adapters only"
     why = f"the recipe {recipe[:60]} decides it, in Python" if recipe else "a recipe in Python decides it"
-    is_laid_out = all(reading.findings.get(field) for field in ("plan.tp", "plan.pp"))
-    left = [field for field in RECIPE_FIELDS if not (is_laid_out and field == "plan.cp")]
-    cannot_tell_all(reading.findings, left, why, match.invocation.line)
+    cannot_tell_all(reading.findings, RECIPE_FIELDS, why, match.invocation.line)
 
 
 def _is_all_read(arguments: Arguments) -> bool:

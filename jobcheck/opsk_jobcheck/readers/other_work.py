@@ -21,15 +21,19 @@ _WORDS = (
         "tokeni[sz]er",
         "convert",
         "converter",
+        "convertor",
         "conversion",
+        "round_?trip",
         "reshard",
     ),
     *("consolidate", "consolidation", "merge", "dedup", "deduplicate", "download", "upload", "sync", "export", "pack"),
     *("eval", "evaluate", "evaluation", "evalharness", "infer", "inference", "generate", "generation", "serve"),
     *("server", "vllm", "bandwidth", "all_?reduce", "nccl", "analy[sz]e", "plot", "visuali[sz]e", "test"),
+    *("pytest", "coverage", r"hf2\w+", r"\w{1,40}2hf", r"\w{1,40}2mcore", r"mcore2\w+"),
 )
 _OTHER = re.compile(rf"(^|[_.-])({'|'.join(_WORDS)})s?(?=[_.-]|$)", re.IGNORECASE)
 _HARNESS = re.compile(r"(^|/)(lm_eval|[\w.-]*eval(uation)?[_-]harness)([./]|$)|(^|\.)lm_eval(\.|$)")
+_FOLDER = re.compile(r"(^|/)[\w.-]{0,60}(conversions?|convert(er|or)?s?)/")
 _TRAINS = re.compile(r"train|finetun|fine_tun|(^|[_.-])(sft|dpo|orpo|grpo|ppo|clm|mlm)(?=[_.-]|$)", re.IGNORECASE)
 _IMAGES = frozenset({"build", "pull", "push", "import", "create"})
 _CONTAINERS = frozenset({"docker", "podman", "enroot", "singularity", "apptainer"})
@@ -52,7 +56,8 @@ def _is_other(name: str, *, is_module: bool) -> bool:
     if _HARNESS.search(name):
         return True
     names = name.split(".") if is_module else [name.rpartition("/")[2].removesuffix(".py")]
-    return any(_OTHER.search(name) for name in names) and not _TRAINS.search(names[-1])
+    is_other = any(_OTHER.search(name) for name in names) or (not is_module and _FOLDER.search(name) is not None)
+    return is_other and not _TRAINS.search(names[-1])
 
 
 def training_only(invocations: Sequence[Invocation]) -> list[Invocation]:

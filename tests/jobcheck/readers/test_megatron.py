@@ -312,7 +312,7 @@ def test_the_zero_stage_may_be_a_float(stage: str, sharding: Sharding) -> None:
 def test_megatron_bridge_is_read_from_its_overrides() -> None:
     workload = read(
         "srun torchrun --nnodes 2 --nproc_per_node 8 run_recipe.py --recipe llama "
-        "model.num_layers=8 model.tensor_model_parallel_size=2 "
+        "model.num_layers=8 model.tensor_model_parallel_size=2 model.context_parallel_size=1 "
         "model.pipeline_model_parallel_size=2 ++model.virtual_pipeline_model_parallel_size=null "
         "train.micro_batch_size=1 train.global_batch_size=32 model.sequence_parallel=True "
         "model.recompute_granularity=full\n"
@@ -328,3 +328,30 @@ def test_a_bridge_override_that_cannot_be_told_has_a_reason() -> None:
     workload = read("torchrun r.py model.tensor_model_parallel_size=$TP train.micro_batch_size=1\n")
     assert workload.plan.tp is None
     assert "TP" in why(workload, "plan.tp")
+
+
+VLM = SHAPE.replace("2048", "261") + " --decoder-seq-length 3200"
+
+
+@pytest.mark.parametrize(
+    ("command", "seq"),
+    [
+        (f"torchrun examples/multimodal/train.py {VLM}", 3200),
+        (f"torchrun pretrain_vlm.py {VLM}", 3200),
+        (f"torchrun train.py --img-h 448 --img-w 448 --patch-dim 14 {VLM}", 3200),
+        (f"torchrun train.py {VLM}", None),
+        (f"torchrun pretrain_t5.py {VLM}", 261),
+    ],
+)
+def test_beside_an_encoder_the_length_is_that_of_the_language_model(command: str, seq: int | None) -> None:
+    """``examples/multimodal/model.py`` of Megatron-LM: the language model's length is ``decoder_seq_length``."""
+    assert read_script(HEAD + command + "\n", file="job.sh").model.seq == seq
+
+
+def test_a_recipe_may_split_the_context_where_the_command_line_does_not_say() -> None:
+    """``llama3_70b_pretrain_32gpu_h100_bf16_config`` of Megatron-Bridge has a context_parallel_size of 2."""
+    recipe = "srun python scripts/training/run_recipe.py --recipe llama3_70b_pretrain_32gpu_h100_bf16_config"
+    layout = "model.tensor_model_parallel_size=4 model.pipeline_model_parallel_size=2"
+    plan = read_script(f"{HEAD}{recipe} {layout}\n", file="job.sh").plan
+    assert (plan.tp, plan.pp, plan.cp, plan.dp) == (4, 2, None, None)
+    assert read_script(f"{HEAD}{recipe} {layout} model.context_parallel_size=1\n", file="job.sh").plan.dp == 2

@@ -32,6 +32,12 @@ def read(body: str) -> Workload:
         "accelerate launch /opt/bigcode-evaluation-harness/main.py --tasks humaneval",
         "accelerate launch -m lm_eval --model hf",
         "srun python -m m4.evaluation.launch --shots 4",
+        "torchrun --nproc_per_node=8 -m coverage run -m pytest -v tests/recipes/test_llama_recipes_pretrain_1b.py",
+        "torchrun --nproc_per_node 1 -m pytest tests/test_fsdp.py",
+        "python -m torch.distributed.run examples/conversion/hf_megatron_roundtrip_multi_gpu.py --hf-model-id a --tp 2",
+        f"torchrun toolkits/qwen/hf2mcore_qwen2_dense.py {FLAGS}",
+        f"torchrun toolkits/model_checkpoints_convertor/llama/main.py {FLAGS}",
+        f"torchrun tools/conversion/run.py {FLAGS}",
     ],
 )
 def test_other_work_is_no_training(body: str) -> None:
@@ -94,3 +100,7 @@ def test_megatron_whose_deepspeed_flags_are_hidden_is_megatron_deepspeed() -> No
     body = f"source ./ALCF/helpers.sh\nsrun python pretrain_gpt.py {FLAGS} $ds_args"
     assert read(body).framework == "megatron-deepspeed"
     assert read(f"srun python pretrain_gpt.py {FLAGS} $ds_args").framework == "megatron-lm"
+
+
+def test_a_test_of_recipes_names_no_framework() -> None:
+    assert read("torchrun -m coverage run -m pytest -v tests/test_llama_recipes_pretrain_1b.py").framework is None
