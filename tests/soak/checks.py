@@ -20,6 +20,8 @@ from tests.soak.truth import Accounted, Truth, moment_s
 OPSK_DAEMONS = ("advisor", "recorder", "exporter", "devices", "slurmctld", "second")
 AROUND_S = 3.0
 """A line of the audit log that a process did not get to write was of the seconds before its death."""
+LAST_LINES = 3
+"""Of the log of a daemon that ended by itself."""
 TRACEBACK = re.compile(
     r"(?P<said>[^\n]*\n)?Traceback \(most recent call last\):\n(?P<frames>(?:[ \t][^\n]*\n)+)(?P<error>[^\n]*)"
 )
@@ -238,8 +240,9 @@ def daemons(soaked: Soaked) -> Check:
         name="daemons end when told and not by themselves", looked_at=f"{len(soaked.site.daemons.names)} daemons"
     )
     ended = soaked.site.daemons.ended_by_themselves
-    found.wrong += [each for each in ended if each.startswith(OPSK_DAEMONS)]
-    found.wrong += [each for each in soaked.site.daemons.deaf if each.startswith(OPSK_DAEMONS)]
+    for each in (*ended, *soaked.site.daemons.deaf):
+        if each.startswith(OPSK_DAEMONS):
+            found.wrong.append(each + _last_words(soaked.truth.logs.get(f"{each.split()[0]}.out", "")))
     found.wrong += [f"{name}: {said}" for name, text in soaked.truth.logs.items() for said in _tracebacks(text)]
     return found
 
@@ -293,6 +296,12 @@ def _tracebacks(text: str) -> list[str]:
             " | ".join(part for part in ((match["said"] or "").strip(), *frames[-2:], match["error"][:300]) if part)
         )
     return list(dict.fromkeys(found)) or (["a traceback that has no end"] if "Traceback" in text else [])
+
+
+def _last_words(log: str) -> str:
+    """Return the last lines of a daemon's log: nobody can look there once the soak is over."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()][-LAST_LINES:]
+    return f"; last it said: {' | '.join(lines)[-1000:]}" if lines else ""
 
 
 def _counted(words: object) -> str:

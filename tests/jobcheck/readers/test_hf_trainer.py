@@ -83,7 +83,6 @@ def test_a_batch_that_the_trainer_may_lower_cannot_be_told() -> None:
     [
         "--tensor_parallel_size 2",
         "--tp_size 2",
-        "--seq_parallel_size 8",
         "--sequence_parallel_size 4",
         "--seq_parallel_size 8",
         "--context_parallel_degree 2",
