@@ -177,13 +177,9 @@ def test_what_is_wrong_is_seen(hurt: Callable[[Soaked], None], sees: Callable[[S
 def test_of_a_daemon_that_ended_by_itself_its_last_words_are_shown() -> None:
     soak = soaked()
     soak.site.daemons.ended_by_themselves.append("slurmctld at 12:00:01")
-    soak.truth.logs["slurmctld.out"] = (
-        "slurmctld: started\n" * 9 + "slurmctld: error: Sending late\nslurmctld: fatal: no\n"
-    )
+    soak.truth.logs["slurmctld.out"] = "slurmctld: up\n" * 9 + "slurmctld: error: late\nslurmctld: fatal: no\n"
     (said,) = checks.daemons(soak).wrong
-    assert said == (
-        "slurmctld at 12:00:01; last it said: slurmctld: started | slurmctld: error: Sending late | slurmctld: fatal: no"
-    )
+    assert said == "slurmctld at 12:00:01; last it said: slurmctld: up | slurmctld: error: late | slurmctld: fatal: no"
 
 
 def test_of_a_traceback_the_lines_are_shown_that_say_what_it_was() -> None:
