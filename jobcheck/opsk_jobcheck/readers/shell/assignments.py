@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Output, Param, Segment
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join, unknown
 
 
-def assign(expander: Expander, assignment: Assignment) -> None:
-    """Carry out one assignment in the expander's scope."""
-    scope = expander.scope
-    name, before = assignment.name, scope.find(assignment.name)
-    if isinstance(before, Array):
-        expander.source.spend(len(before.words))  # which are copied
+class Expanded(NamedTuple):
+    """The right side of an assignment: one text, or the words of an array."""
+
+    text: Text
+    words: tuple[Text, ...] | None = None
+
+
+def expanded(expander: Expander, assignment: Assignment) -> Expanded:
+    """Return the right side of an assignment."""
     if assignment.words is not None:
-        words = tuple(expander.words(assignment.words))
+        return Expanded(Text(), tuple(expander.words(assignment.words)))
+    return Expanded(expander.text(assignment.value))
+
+
+def assign(expander: Expander, assignment: Assignment, values: Expanded | None = None) -> None:
+    """Carry out one assignment in the expander's scope; ``values`` are its right side where that is expanded."""
+    scope, name = expander.scope, assignment.name
+    held = scope.find(name)
+    if isinstance(held, Array):
+        expander.source.spend(len(held.words))  # which are copied
+    # first: it may set the variable, as ${X=...} does
+    text, words = expanded(expander, assignment) if values is None else values
+    before = scope.find(name)
+    if words is not None:
         scope.set(name, _array(scope, name, words, append=assignment.append))
     elif assignment.index:
-        scope.set(name, _with_member(expander, assignment, before))
-    elif isinstance(before, Array) and not assignment.append:
-        text = expander.text(assignment.value)
-        scope.set(name, Scalar(text) if not before.words else Array((text, *before.words[1:]), before.why))
+        scope.set(name, _with_member(expander, assignment, before, text))
+    elif isinstance(before, Array):
+        scope.set(name, _with_first(before, text, append=assignment.append))
     elif (is_integer := scope.is_integer(name)) is not False:
-        scope.set(name, Scalar(_integer(expander, assignment, is_sure=is_integer is True)))
+        scope.set(name, Scalar(_integer(expander, assignment, text, is_sure=is_integer is True)))
     elif assignment.append:
-        added = expander.text(assignment.value)  # first: it may set the variable, as ${X=...} does
-        held = scope.text(name, assignment.line)
-        scope.set(name, Scalar(join((held, added))))
-        expander.source.spend(len(held.parts))  # which are copied
+        known = scope.text(name, assignment.line)
+        scope.set(name, Scalar(join((known, text))))
+        expander.source.spend(len(known.parts))  # which are copied
     else:
-        scope.set(name, Scalar(expander.text(assignment.value)))
+        scope.set(name, Scalar(text))
+
+
+def _with_first(before: Array, text: Text, *, append: bool) -> Variable:
+    """Return an array whose first member is set, or is added to, by its bare name."""
+    if not before.words:
+        return Array((), before.why) if append and before.why else Scalar(text)
+    return Array((join((before.words[0], text)) if append else text, *before.words[1:]), before.why)
 
 
 def runs_commands(assignment: Assignment) -> bool:
@@ -46,9 +69,9 @@ def _runs_commands(segment: Segment) -> bool:
     return "$(" in text or "`" in text
 
 
-def _integer(expander: Expander, assignment: Assignment, *, is_sure: bool) -> Text:
+def _integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure: bool) -> Text:
     """Return what an integer variable holds after ``name=expression`` or ``name+=expression``."""
-    text, line = expander.text(assignment.value), assignment.line
+    line = assignment.line
     if not is_sure:
         return unknown(f"{assignment.name} may be an integer, which is calculated", line)
     if text.known is None:
@@ -59,9 +82,8 @@ def _integer(expander: Expander, assignment: Assignment, *, is_sure: bool) -> Te
     return before if before.known is None else expander.calculated(f"({before.known or 0})+({text.known or 0})", line)
 
 
-def _with_member(expander: Expander, assignment: Assignment, before: Variable | None) -> Array:
+def _with_member(expander: Expander, assignment: Assignment, before: Variable | None, text: Text) -> Array:
     """Return the array after ``name[index]=value``; only members in a row are followed."""
-    text = expander.text(assignment.value)
     index = expander.calculated(assignment.index, assignment.line).known
     words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
     is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
@@ -80,7 +102,7 @@ def _array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bool) ->
     if isinstance(before, Array):
         return Array((*before.words, *words), before.why)
     if isinstance(before, Scalar):
-        return Array((before.text, *words))
+        return Array((before.text, *words)) if before.text.known is not None else Array((), before.text.why)
     if scope.is_certainly_unset(name):
         return Array(words)
     return Array((scope.text(name, 0), *words)) if name in scope.given else Array(words)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.effects import leaves_several
-from opsk_jobcheck.readers.shell.scope import Scope, differing, merged
+from opsk_jobcheck.readers.shell.effects import leaves_several, names_counted
+from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, merged
 from opsk_jobcheck.readers.shell.syntax import Case, Command, Function, If, Lit, Loop, Simple, Word
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, unknown
+from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, may_be_files, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
@@ -112,7 +112,9 @@ def walk_loop(evaluator: Evaluator, loop: Loop) -> bool | None:
     """Walk a loop: over known words one by one, else once with everything that it changes unknown."""
     words = evaluator.expander().words(loop.words) if loop.words is not None else None
     if words is not None and len(words) <= MAX_TURNS and all(word.known is not None for word in words):
-        return _each(evaluator, loop, words)
+        if not may_be_files(words):
+            return _each(evaluator, loop, words)
+        return _some_turns(evaluator, loop, pattern=words[0] if len(words) == 1 else None)
     return _some_turns(evaluator, loop)
 
 
@@ -145,10 +147,11 @@ def _each(evaluator: Evaluator, loop: Loop, words: list[Text]) -> bool | None:
 
 def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:
     """Walk one turn of a loop, and return whether another one may follow."""
-    evaluator.ended = False
+    evaluator.ended, was_certain = False, evaluator.certain
     evaluator.open_turns.append(turn)
     evaluator.walk(loop.body)
     evaluator.open_turns.pop()
+    evaluator.certain = was_certain
     if evaluator.frames and evaluator.frames[-1].returned:
         return False
     is_through = not evaluator.ended or (evaluator.certain and not turn.is_left)
@@ -158,16 +161,20 @@ def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:
     return bool(possible)
 
 
-def _some_turns(evaluator: Evaluator, loop: Loop) -> bool | None:
-    """Walk a loop's body once, with everything that it changes unknown before and after."""
+def _some_turns(evaluator: Evaluator, loop: Loop, pattern: Text | None = None) -> bool | None:
+    """Walk a loop's body once, with everything that it changes unknown before and after.
+
+    ``pattern`` is what its variable stands for, where that is the files that match it.
+    """
     why = f"it changes in the loop of line {loop.line}"
     turn = [*loop.condition, *loop.body]
-    changed = {name for name in evaluator.changed_by(turn) | {loop.variable} if name}
+    changed = {name for name in evaluator.changed_by(turn) | {loop.variable} | names_counted(loop) if name}
     if evaluator.calls(turn, _MOVES_ARGUMENTS):
-        evaluator.scope.arguments = None
+        evaluator.scope.arguments = LOST
     before = evaluator.scope.copy()
-    for name in changed:
-        evaluator.scope.set(name, Scalar(unknown(why, loop.line)))
+    evaluator.scope.lose(changed, why, loop.line)
+    if pattern is not None:
+        evaluator.scope.set(loop.variable, Scalar(pattern))
     was_certain, evaluator.certain = evaluator.certain, False
     was_ended, evaluator.ended = evaluator.ended, False
     evaluator.open_turns.append(None)
@@ -175,7 +182,7 @@ def _some_turns(evaluator: Evaluator, loop: Loop) -> bool | None:
     evaluator.open_turns.pop()
     evaluator.certain, evaluator.ended = was_certain, was_ended
     if evaluator.scope.arguments != before.arguments:
-        evaluator.scope.arguments = None
+        evaluator.scope.arguments = LOST
     changed |= differing(before, evaluator.scope)
     for name in changed:
         is_array = isinstance(before.find(name), Array) or isinstance(evaluator.scope.find(name), Array)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.directories import directory, lost, moved, stand
+from opsk_jobcheck.readers.shell.declaring import declare
+from opsk_jobcheck.readers.shell.directories import DIRECTORY, directory, lost, moved, stand
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, read_fields, split_fields
-from opsk_jobcheck.readers.shell.functions import framed
+from opsk_jobcheck.readers.shell.functions import framed, undefine
 from opsk_jobcheck.readers.shell.keeping import keep_written
 from opsk_jobcheck.readers.shell.leaving import end_shell, leave_loop, leave_shell
 from opsk_jobcheck.readers.shell.other_shells import named_source
-from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED, INTEGER
-from opsk_jobcheck.readers.shell.second_scripts import export, keep_to_itself
-from opsk_jobcheck.readers.shell.source import expanded_source
-from opsk_jobcheck.readers.shell.syntax import Assignment, Lit, Simple
+from opsk_jobcheck.readers.shell.scope import ALL_EXPORTED, LOST
+from opsk_jobcheck.readers.shell.second_scripts import keep_to_itself
+from opsk_jobcheck.readers.shell.source import MARK_OPEN, expanded_source
+from opsk_jobcheck.readers.shell.syntax import Lit, Simple
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, is_countable, known_of, literal, unknown
 
 if TYPE_CHECKING:
@@ -25,112 +26,29 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_EVAL_DEPTH = 24
+PREFIXES = frozenset({"command", "builtin"})
+"""What starts a builtin as if it stood alone."""
+_MOVERS = frozenset({"cd", "pushd", "popd"})
 _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
-
-
-def _declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
-    _hide_locals(evaluator, command, words)
-    flags = [known for word in words[1:] if (known := word.known or "").startswith(("-", "+"))]
-    is_integer = any(flag.startswith("-") and "i" in flag for flag in flags)
-    is_associative = any(flag.startswith("-") and "A" in flag for flag in flags)
-    if is_integer or any(flag.startswith("+") and "i" in flag for flag in flags):
-        for name in _declared(command, words):
-            evaluator.scope.make_integer(name, is_integer=is_integer)
-    is_other_name = words[0].known != "export" and any(flag.startswith("-") and "n" in flag for flag in flags)
-    for assignment in command.arrays:
-        if is_other_name:
-            _another_name(evaluator, assignment)
-        elif is_associative:
-            evaluator.scope.set(assignment.name, Array((), f"{assignment.name} is an associative array, not followed"))
-        else:
-            assign(evaluator.expander(), assignment)
-    for word in words[1:]:
-        known = word.known or ""
-        name, sign, _ = known.partition("=")
-        if sign and _NAME.fullmatch(name):
-            value = _after(word, len(name) + 1)
-            if evaluator.scope.is_integer(name) and value.known is not None:
-                value = evaluator.expander().calculated(value.known, command.line)
-            evaluator.scope.set(name, Scalar(value))
-    _exported(evaluator, command, words)
-    return True
-
-
-def _another_name(evaluator: Evaluator, assignment: Assignment) -> None:
-    """``declare -n name=other``: what either is set to, the other is too, which is not followed."""
-    other = evaluator.expander().text(assignment.value).known
-    for name in (assignment.name, other):
-        if name is not None and _NAME.fullmatch(name):
-            why = f"{assignment.name} is another name of {other}, which is not followed"
-            evaluator.scope.set(name, Scalar(unknown(why, assignment.line)))
-
-
-def _declared(command: Simple, words: list[Text]) -> list[str]:
-    """Return the names that a declaration is about, with and without a value."""
-    named = [(word.known or "").partition("=")[0] for word in words[1:]]
-    return [name for name in named if _NAME.fullmatch(name)] + [entry.name for entry in command.arrays]
-
-
-def _exported(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
-    """Note which variables ``export`` and ``declare -x`` hand on, and which they do not any more."""
-    flags = [word.known or "" for word in words[1:] if (word.known or "").startswith(("-", "+"))]
-    hands_on = words[0].known == "export" or any(flag.startswith("-") and "x" in flag for flag in flags)
-    keeps = any((flag.startswith("+") and "x" in flag) or (flag == "-n" and hands_on) for flag in flags)
-    if not (hands_on or keeps) or any("f" in flag or "p" in flag for flag in flags):
-        return
-    for name in _declared(command, words):
-        if keeps:
-            keep_to_itself(evaluator.scope, name)
-        else:
-            export(evaluator.scope, name)
-
-
-def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> None:
-    """Remember what ``local``, or ``declare`` inside a function, hides until the function ends."""
-    flags = "".join(word.known or "" for word in words[1:] if (word.known or "").startswith("-"))
-    if not evaluator.frames or words[0].known in ("export", "readonly") or "g" in flags or "p" in flags:
-        return
-    assigned = {entry.name for entry in command.arrays}
-    named = {known.partition("=")[0] for word in words[1:] if (known := word.known) and not known.startswith("-")}
-    hidden = evaluator.frames[-1].hidden
-    for name in sorted(assigned | {name for name in named if _NAME.fullmatch(name)}):
-        if all(name != before for before, _ in hidden):
-            before = evaluator.scope.variables.get(name)
-            if not evaluator.certain:
-                before = Scalar(unknown(f"{name} may be local to a function", command.line))
-            hidden.append((name, before))
-            hidden.append((INTEGER + name, evaluator.scope.variables.get(INTEGER + name)))
-            evaluator.scope.make_integer(name, is_integer=False)
-            if name in named and name not in assigned:
-                evaluator.scope.remove(name)
-
-
-def _after(text: Text, count: int) -> Text:
-    """Return a text without its first ``count`` characters."""
-    parts = []
-    for part in text.parts:
-        cut = min(count, len(part.text))
-        count -= cut
-        if part.why or part.text[cut:]:
-            parts.append(part if not cut else type(part)(part.text[cut:], part.line))
-    return Text(tuple(parts))
 
 
 def _read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``read``: only a here-string, or the whole of a here-document (``-d ''``), is certain."""
     names, flags = _read_options([word.known or "" for word in words[1:]])
-    body = next((entry.body for entry in command.redirects if entry.body is not None), None)
-    if body is not None and len(names) == 1 and sorted(flags) == ["d", "r"] and Text() in words:
-        text = evaluator.expander().text(body)
-        evaluator.scope.set(names[0], Scalar(_trimmed(text) if evaluator.scope.ifs() == DEFAULT_IFS else text))
-        return False  # it looks for a NUL character, in vain
-    source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
-    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
     separators = evaluator.scope.ifs()
     for assignment in command.assignments:
         if assignment.name == "IFS":
             separators = evaluator.expander().text(assignment.value).known
+    for word in words[1:]:
+        if word.known is None:
+            evaluator.scope.lose_like("", f"a name that is not known is read in line {command.line}", command.line)
+    body = next((entry.body for entry in command.redirects if entry.body is not None), None)
+    if body is not None and len(names) == 1 and sorted(flags) == ["d", "r"] and Text() in words:
+        text = evaluator.expander().text(body)
+        evaluator.scope.set(names[0], Scalar(_trimmed(text) if separators == DEFAULT_IFS else text))
+        return False  # it looks for a NUL character, in vain
+    source = next((entry for entry in command.redirects if entry.op == "<<<"), None)
+    text = evaluator.expander().text(source.target) if source else unknown("it is read when the job runs", command.line)
     first = (text.known or "").partition("\n")[0]
     is_followed = not set(flags) - set("rs") - set("a") and ("r" in flags or "\\" not in first)
     if text.known is None or separators is None or not is_followed:
@@ -181,12 +99,18 @@ def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
     """``unset``."""
     for word in words[1:]:
         name, bracket, _ = (word.known or "").partition("[")
-        if bracket:
+        if word.known is None:
+            shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
+            evaluator.scope.lose_like(shown, f"a name that is not known is unset in line {command.line}", command.line)
+        elif bracket:
             evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
         elif name and not name.startswith("-"):
-            evaluator.scope.remove(name)
-            keep_to_itself(evaluator.scope, name)
-            _uncover(evaluator, name, command.line)
+            if words[1].known == "-f" or evaluator.scope.find(name) is None:
+                undefine(evaluator, name)
+            if words[1].known != "-f":
+                evaluator.scope.remove(name)
+                keep_to_itself(evaluator.scope, name)
+                _uncover(evaluator, name, command.line)
     return bool(command)
 
 
@@ -202,6 +126,7 @@ def _uncover(evaluator: Evaluator, name: str, line: int) -> None:
 def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``set -- a b c`` sets the positional parameters; of the options only ``-a`` matters: it exports all."""
     options = [word.known or "" for word in words[1:]]
+    options = options[: options.index("--")] if "--" in options else options
     for before, option in zip(["", *options], options, strict=False):
         is_all = option == "allexport" and before[1:].endswith("o")
         if is_all or ("a" in option and option[:1] in ("-", "+") and option[1:].isalpha()):
@@ -223,12 +148,17 @@ def _set(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
 
 
 def _shift(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``shift``."""
+    """``shift``; by more than there are it moves nothing, and fails."""
     count = words[1].known if len(words) > 1 else "1"
-    if evaluator.scope.arguments is not None:
+    held = evaluator.scope.arguments
+    if held is not None:
         is_number = count is not None and count.isascii() and count.isdigit() and len(count) < 7
-        known = is_number and is_countable(evaluator.scope.arguments[: int(count or 1)])
-        evaluator.scope.arguments = evaluator.scope.arguments[int(count or 1) :] if known else None
+        if not is_number or not is_countable(held[: int(count or 1)]):
+            evaluator.scope.arguments = LOST
+            return None
+        if int(count or 1) > len(held):
+            return False
+        evaluator.scope.arguments = held[int(count or 1) :]
     return bool(command)
 
 
@@ -241,8 +171,17 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     if source is None or evaluator.depth > 8:
         evaluator.scope.maybe_set_by = words[1].shown
         return None
+    if source.text[:1] == MARK_OPEN:  # the script has written it, and nobody knows what
+        evaluator.scope.lose_like("", f"it may be set by {words[1].shown[:80]}", command.line)
+        evaluator.scope.maybe_set_by = words[1].shown
+        return None
     evaluator.depth += 4
+    arguments = evaluator.scope.arguments
+    if len(words) > 2:
+        evaluator.scope.arguments = tuple(words[2:])
     framed(evaluator, lambda: evaluator.read(source), command.line)
+    if len(words) > 2:
+        evaluator.scope.arguments = arguments
     evaluator.depth -= 4
     return bool(command)
 
@@ -313,6 +252,9 @@ def _let(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | Non
 
 def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``printf -v name`` sets a variable; any other is a command like others."""
+    if len(words) > 2 and words[1].known == "-v" and words[2].known is None:
+        evaluator.scope.lose_like("", f"a name that is not known is set in line {command.line}", command.line)
+        return True
     if len(words) > 2 and words[1].known == "-v" and words[2].known:
         name = words[2].known.partition("[")[0]
         evaluator.scope.set(name, Scalar(unknown("it is put together by printf", command.line)))
@@ -323,9 +265,8 @@ def _printf(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
 
 def _lines_read(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``mapfile`` and ``readarray``."""
-    for word in words[1:]:
-        if _NAME.fullmatch(word.known or ""):
-            evaluator.scope.set(word.known or "", Array((), "it is read when the job runs"))
+    for name in [word.known for word in words[1:] if _NAME.fullmatch(word.known or "")] or ["MAPFILE"]:
+        evaluator.scope.set(name or "", Array((), "it is read when the job runs"))
     del command
     return None
 
@@ -353,7 +294,7 @@ def _false(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
 RUN_TEXT = frozenset({"eval", "source", "."})
 """Builtins that see what is assigned before them."""
 HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
-    **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), _declare),
+    **dict.fromkeys(("declare", "export", "local", "readonly", "typeset"), declare),
     **dict.fromkeys(("exit", "return"), leave_shell),
     **dict.fromkeys(("break", "continue"), leave_loop),
     **dict.fromkeys(("[", "test"), _test),
@@ -376,14 +317,17 @@ HANDLERS: dict[str, Callable[[Evaluator, Simple, list[Text]], bool | None]] = {
 
 def names_set_by(command: Simple) -> set[str]:
     """Return the names that a builtin command may set, from its words before expansion."""
-    if not command.words:
+    words = command.words[1:] if command.words and command.words[0].bare in PREFIXES else command.words
+    if not words:
         return set()
-    first = command.words[0].bare or ""
+    first = words[0].bare or ""
+    if first in _MOVERS:
+        return {"PWD", DIRECTORY}
     if first not in _READERS and first not in ("declare", "export", "local", "readonly", "typeset", "let", "unset"):
         return set()
     names = {"OPTARG", "OPTIND"} if first == "getopts" else set()
-    for word in command.words[1:]:
-        text = "".join(piece.text for piece in word.segments[:1] if isinstance(piece, Lit))
-        if match := _NAME.match(text):
+    for word in words[1:]:
+        literals = takewhile(lambda piece: isinstance(piece, Lit), word.segments)
+        if match := _NAME.match("".join(piece.text for piece in literals if isinstance(piece, Lit))):
             names.add(match.group())
     return names

@@ -18,7 +18,8 @@ _NUMERIC = {
     "-ge": lambda a, b: a >= b,
 }
 _BINARY = frozenset({"=", "==", "!=", "<", ">", "=~", *_NUMERIC, "-nt", "-ot", "-ef"})
-_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]{1,18}[ \t]*")
+_OCTAL = re.compile(r"[ \t]*[+-]?0[0-9]+[ \t]*")
 
 
 def holds(words: Sequence[Text], *, extended: bool) -> bool | None:
@@ -122,6 +123,8 @@ class _Test:
         if sign in _NUMERIC:
             if not _INTEGER.fullmatch(left.known) or not _INTEGER.fullmatch(right.known):
                 return None
+            if self.extended and (_OCTAL.fullmatch(left.known) or _OCTAL.fullmatch(right.known)):
+                return None  # [[ ]] calculates: 010 is eight
             return bool(_NUMERIC[sign](int(left.known), int(right.known)))
         if sign in ("=", "==", "!="):
             equal = matches(left.known, right.known) if self.extended else left.known == right.known

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from opsk_jobcheck.readers.shell.arithmetic import assigned_names
+from opsk_jobcheck.readers.shell.assigned import names_in
 from opsk_jobcheck.readers.shell.commands import names_set_by
 from opsk_jobcheck.readers.shell.syntax import (
-    Arith,
     ArithTest,
     Case,
     Chain,
@@ -17,14 +16,11 @@ from opsk_jobcheck.readers.shell.syntax import (
     Group,
     If,
     Loop,
-    Param,
     Pipeline,
     Simple,
     Test,
     Word,
 )
-
-_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 
 
 def leaves_several(command: Command) -> bool:
@@ -42,17 +38,25 @@ def names_assigned(tree: Iterable[Command]) -> tuple[set[str], set[str]]:
     while waiting:
         command = waiting.pop()
         if isinstance(command, Simple):
-            names |= {entry.name for entry in (*command.assignments, *command.arrays)}
+            for entry in (*command.assignments, *command.arrays):
+                names.add(entry.name)
+                names |= assigned_names(entry.index)
             names |= names_set_by(command)
             called |= {word.bare for word in command.words[:1] if word.bare}
         elif isinstance(command, Loop):
             names.add(command.variable)
+            names |= names_counted(command)
         elif isinstance(command, ArithTest):
             names |= assigned_names(command.text)
         for word in _words(command):
-            names |= _names_in(word)
+            names |= names_in(word)
         waiting += _inside(command)
     return names, called
+
+
+def names_counted(loop: Loop) -> set[str]:
+    """Return the names that the head of ``for ((...))`` assigns."""
+    return {name for expression in loop.counting.split(";") for name in assigned_names(expression)}
 
 
 def _words(command: Command) -> Iterator[Word]:
@@ -69,19 +73,6 @@ def _words(command: Command) -> Iterator[Word]:
         yield command.word
     elif isinstance(command, Loop):
         yield from command.words or ()
-
-
-def _names_in(word: Word) -> set[str]:
-    """Return the names that expanding a word may assign: ``$((x++))``, ``${x:=v}``."""
-    names: set[str] = set()
-    for segment in word.segments:
-        if isinstance(segment, Arith):
-            names |= assigned_names(segment.text)
-        elif isinstance(segment, Param):
-            if segment.op in ("=", ":="):
-                names.add(segment.name)
-            names |= set(_DEFAULTED.findall(segment.arg)) | assigned_names(segment.index)
-    return names
 
 
 def _inside(command: Command) -> list[Command]:

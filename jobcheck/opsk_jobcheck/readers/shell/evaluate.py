@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
+from opsk_jobcheck.readers.shell.assigned import names_in
 from opsk_jobcheck.readers.shell.assignments import assign, runs_commands
 from opsk_jobcheck.readers.shell.branches import (
     Turn,
@@ -25,7 +26,7 @@ from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, START, command_directory, directory
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
-from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, prefixed
+from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, define, keep_counted, prefixed
 from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
 from opsk_jobcheck.readers.shell.other_shells import input_of, walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
@@ -103,7 +104,8 @@ class Evaluator:
 
     ``is_over`` is set once the shell at hand has certainly ended: nothing behind that is walked. An ``exit`` that a
     test guards does not count, decided or not: a template that stops for what is still to be filled in is read on.
-    ``guards`` are the tests and loops around the command at hand.
+    ``guards`` are the tests and loops around the command at hand. ``doubtful`` are functions of which nobody knows
+    whether they are those defined last: a test stood before the definition.
     """
 
     def __init__(self, scope: Scope, files: Mapping[str, str]) -> None:
@@ -114,6 +116,7 @@ class Evaluator:
         self.sourced: list[str] = []
         self.problems: list[tuple[int, str]] = []
         self.functions: dict[str, Function] = {}
+        self.doubtful: dict[str, list[Function]] = {}
         self.source = script_source("")
         self.certain = True
         self.ended = False
@@ -165,12 +168,19 @@ class Evaluator:
             status = self.step(command)
             if self.ended and (not self.certain or self.is_left()):
                 break
+            if self.certain and self._may_be_left():
+                self.certain = False  # until the turn, or the function, is over
         return status
 
     def is_left(self) -> bool:
         """Return whether the function or the turn of a loop that is walked is over."""
         turn = self.open_turns[-1] if self.open_turns else None
         return bool((self.frames and self.frames[-1].returned) or (turn and turn.is_left))
+
+    def _may_be_left(self) -> bool:
+        """Return whether a way through the turn or the function that is walked has left it."""
+        turn = self.open_turns[-1] if self.open_turns else None
+        return bool((self.frames and self.frames[-1].scopes) or (turn is not None and turn.is_left))
 
     def step(self, command: Command) -> bool | None:
         """Walk one command and return its status: true, false, or ``None`` for not to be told."""
@@ -195,12 +205,16 @@ class Evaluator:
         if isinstance(command, Pipeline):
             return self._pipeline(command)
         if isinstance(command, Test):
-            return holds(self._test_words(command.words), extended=True)
+            result = holds(self._test_words(command.words), extended=True)
+            self.scope.lose(
+                {name for word in command.words for name in names_in(word)}, "a test may not come to it", command.line
+            )
+            return result
         if isinstance(command, ArithTest):
             value = self.expander().calculated(command.text, command.line).known
             return None if value is None else value != "0"
         if isinstance(command, Function):
-            self.functions[command.name] = command
+            define(self, command)
             return True
         return self._group(command)
 
@@ -256,9 +270,10 @@ class Evaluator:
     def _apart(self, commands: list[Command]) -> None:
         """Walk commands whose assignments stay in a subshell."""
         outer, self.scope = self.scope, self.scope.copy()
+        functions, self.functions = self.functions, dict(self.functions)
         was_ended, turns, self.open_turns = self.ended, self.open_turns, []
         self.walk(commands)
-        self.scope, self.ended, self.open_turns = outer, was_ended, turns
+        self.scope, self.ended, self.open_turns, self.functions = outer, was_ended, turns, functions
         self.is_over = False
 
     def _simple(self, command: Simple) -> bool | None:
@@ -271,12 +286,26 @@ class Evaluator:
             return None if any(map(runs_commands, command.assignments)) else True
         words = expander.words(command.words)
         if not words:
+            for assignment in command.assignments:
+                assign(expander, assignment)
             return True
         name = words[0].known or ""
-        if name in commands.HANDLERS:
+        if name in commands.PREFIXES and len(words) > 1 and words[1].known in commands.HANDLERS:
+            words = words[1:]
+            name = words[0].known or ""
+        elif name in self.doubtful:
+            return walk_one_of(self, self.doubtful[name], command)
+        if name in commands.HANDLERS and name not in self.functions:
             handler = commands.HANDLERS[name]
+            if command.redirects and name != "printf":
+                keep_written(self, words, known_of(words), command)
             if command.assignments and name in commands.RUN_TEXT:
                 return prefixed(self, command, lambda: handler(self, command, words))
+            if command.assignments:
+                inside = self.scope.copy()
+                for assignment in command.assignments:
+                    assign(Expander(inside, self.source), assignment)
+                keep_counted(self.scope, inside, command.assignments)
             return handler(self, command, words)
         if name in self.functions:
             if command.redirects:
@@ -293,6 +322,7 @@ class Evaluator:
             for assignment in command.assignments:
                 assign(self.expander(), assignment)
                 export(self.scope, assignment.name)
+            keep_counted(outer, self.scope, command.assignments)
         before = len(self.invocations)
         self.record(words, known, command.line, given)
         if command.assignments and len(self.invocations) > before:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
+from opsk_jobcheck.readers.shell.braces import braced, is_braced
 from opsk_jobcheck.readers.shell.directories import directory, whole
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.lexer import Lexer
@@ -27,11 +28,14 @@ from opsk_jobcheck.readers.shell.values import (
     is_countable,
     join,
     literal,
+    may_be_files,
     unknown,
 )
 
 MAX_DEPTH = 16
 _SINGLE = frozenset("@*")
+_ODD = re.compile(f"[{{{MARK_OPEN}]")
+"""Of a literal with one of these it depends what it becomes."""
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
@@ -57,8 +61,14 @@ class Expander:
         out: list[Text] = []
         for word in words:
             segment = word.segments[0] if len(word.segments) == 1 else None
-            if isinstance(segment, Lit) and 0 < len(segment.text) <= MAX_VALUE_CHARS and MARK_OPEN not in segment.text:
+            if isinstance(segment, Lit) and 0 < len(segment.text) <= MAX_VALUE_CHARS and not _ODD.search(segment.text):
                 out.append(literal(segment.text, segment.line))  # most words: nothing to be split
+            elif is_braced(word):
+                made = braced(word)
+                why = "what is made of braces is not followed"
+                out += (
+                    [_some(why, word.line)] if made is None else [found for each in made for found in self._split(each)]
+                )
             else:
                 out += self._split(word)
             if len(out) > MAX_ARRAY_WORDS:
@@ -124,10 +134,10 @@ class Expander:
 
     def _members(self, segment: Param) -> list[Text] | None:
         """Return the members that ``$@``, ``$*`` or ``${a[@]}`` stand for, ``None`` for any other form."""
-        if segment.name in _SINGLE and not segment.op:
-            if self.scope.arguments is None:
-                return [_some("the script's arguments are not known here", segment.line)]
-            return list(self.scope.arguments)
+        if segment.op == "indirect" and segment.arg in _SINGLE:
+            return [_some("which names there are is not followed", segment.line)]
+        if segment.name in _SINGLE and segment.op not in ("length", "indirect"):
+            return self._arguments(segment)
         if segment.index not in ("@", "*") or segment.op == "length":
             return None
         variable = self.scope.find(segment.name)
@@ -155,6 +165,18 @@ class Expander:
             return [operated(self, segment, members[0] if members else None)]
         return [_some(f"${{{segment.name}[{segment.index}]{segment.op}…}} is not followed", segment.line)]
 
+    def _arguments(self, segment: Param) -> list[Text]:
+        """Return what ``$@`` stands for, or a slice of it."""
+        held = self.scope.arguments
+        if held is None or (segment.op and not is_countable(held)):
+            return [_some("the script's arguments are not known here", segment.line)]
+        if not segment.op:
+            return list(held)
+        first = self.number(segment.arg.partition(":")[0], segment.line) if segment.op == ":" else None
+        if not first:  # the first of all is the script's own name
+            return [_some(f"${{{segment.name}{segment.op}…}} is not followed", segment.line)]
+        return self._slice(_from_offset(segment, first - 1 if first > 0 else first), list(held))
+
     def _indices(self, segment: Param, variable: Variable | None) -> list[Text]:
         """Return the members of ``${!a[@]}``."""
         is_known = isinstance(variable, Array) and not variable.why and is_countable(variable.words)
@@ -164,9 +186,9 @@ class Expander:
 
     def _slice(self, segment: Param, members: list[Text]) -> list[Text]:
         """Return the members of ``${a[@]:offset:length}``."""
-        first, _, second = segment.arg.partition(":")
+        first, colon, second = segment.arg.partition(":")
         offset = self.number(first, segment.line)
-        length = self.number(second, segment.line) if second else len(members)
+        length = self.number(second or "0", segment.line) if colon else len(members)
         if offset is None or length is None or length < 0 or not is_countable(members):
             return [_some(f"the slice of {segment.name} is not known", segment.line)]
         start = len(members) + offset if offset < 0 else offset
@@ -208,7 +230,7 @@ class Expander:
             known = self.scope.arguments
             return (
                 unknown("the number of arguments is not known", line, filled=True)
-                if known is None or not is_countable(known)
+                if known is None or not is_countable(known) or may_be_files(known)
                 else literal(str(len(known)), line)
             )
         if name in ("?", "$", "!", "-", "@", "*"):
@@ -217,7 +239,8 @@ class Expander:
         if isinstance(variable, Array):
             return self._member(segment, variable)
         if isinstance(variable, Scalar) and segment.index not in ("", "@", "*"):
-            return self._member(segment, Array((variable.text,)))
+            held = variable.text
+            return self._member(segment, Array((held,), held.why if held.known is None else ""))
         return variable.text if isinstance(variable, Scalar) else None
 
     def is_unset(self, segment: Param) -> bool:
@@ -238,7 +261,7 @@ class Expander:
     def _takes_argument(self, segment: Param) -> bool:
         """Tell whether an unquoted parameter certainly becomes its argument, in which quotes keep words together."""
         op = segment.op.removeprefix(":")
-        if segment.quoted or op not in ("-", "+") or not _QUOTE.search(segment.arg):
+        if segment.quoted or op not in ("-", "+") or segment.name in "@*!" or not _QUOTE.search(segment.arg):
             return False
         if segment.index in ("@", "*"):
             variable = self.scope.find(segment.name)
@@ -287,6 +310,8 @@ class Expander:
             if variable.why or not is_countable(variable.words):
                 why = variable.why or f"the number of members of {segment.name} is not known"
                 return unknown(why, segment.line, filled=True)
+            if may_be_files(variable.words):
+                return unknown(f"members of {segment.name} may stand for files", segment.line, filled=True)
             return literal(str(len(variable.words)), segment.line)
         text = self._value(segment) or self.unset_text(segment)
         if text.known is None:
@@ -348,6 +373,12 @@ class Expander:
         """Return the value of an arithmetic expression, ``None`` when it is not certain."""
         known = self.calculated(expression, line).known
         return None if known is None else int(known)
+
+
+def _from_offset(segment: Param, offset: int) -> Param:
+    """Return a slice that begins elsewhere."""
+    _, colon, length = segment.arg.partition(":")
+    return Param(segment.name, segment.line, segment.quoted, segment.op, f"{offset}{colon}{length}", segment.index)
 
 
 def _some(why: str, line: int) -> Text:

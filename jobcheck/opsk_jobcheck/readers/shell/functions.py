@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from opsk_jobcheck.readers.shell.assigned import names_in
 from opsk_jobcheck.readers.shell.assignments import assign
 from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope, merged
 from opsk_jobcheck.readers.shell.second_scripts import export
-from opsk_jobcheck.readers.shell.syntax import Function, Simple
+from opsk_jobcheck.readers.shell.syntax import Assignment, Function, Simple
 from opsk_jobcheck.readers.shell.values import Scalar, Text, Variable, unknown
 
 if TYPE_CHECKING:
@@ -25,6 +26,40 @@ class Frame:
     hidden: list[tuple[str, Variable | None]] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     returned: bool = False
+
+
+def define(evaluator: Evaluator, function: Function) -> None:
+    """Take a definition; where a test stands before it, the name may also mean what it did."""
+    name = function.name
+    if evaluator.certain:
+        evaluator.functions[name] = function
+        evaluator.doubtful.pop(name, None)
+        return
+    others = [evaluator.functions[name]] if name in evaluator.functions and name not in evaluator.doubtful else []
+    for other in (*others, function):
+        known = evaluator.doubtful.setdefault(name, [])
+        known.append(replace(other, name=f"{name}\0{len(known)}"))
+        evaluator.functions[known[-1].name] = known[-1]
+    evaluator.functions[name] = function
+
+
+def undefine(evaluator: Evaluator, name: str) -> None:
+    """Forget a function that is unset; where a test stands before that, it may still be there."""
+    if name not in evaluator.functions:
+        return
+    if evaluator.certain:
+        evaluator.doubtful.pop(name, None)
+        del evaluator.functions[name]
+    elif name not in evaluator.doubtful:
+        define(evaluator, evaluator.functions[name])
+
+
+def keep_counted(outer: Scope, inner: Scope, assignments: Iterable[Assignment]) -> None:
+    """Keep what the values before a command set on the way: ``X=$((I+=1)) command``."""
+    words = [word for entry in assignments for word in (*(entry.words or ()), *((entry.value,) if entry.value else ()))]
+    for name in {name for word in words for name in names_in(word)}:
+        if (held := inner.find(name)) is not None:
+            outer.set(name, held)
 
 
 def prefixed(evaluator: Evaluator, command: Simple, run: Callable[[], bool | None]) -> bool | None:

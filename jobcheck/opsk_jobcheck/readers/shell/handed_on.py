@@ -35,21 +35,24 @@ class HandedOn:
     ``by`` is what does that, for people.
     """
 
-    given: dict[str, str] = field(default_factory=dict)
+    given: dict[str, Text] = field(default_factory=dict)
     by: str = ""
     is_closed: bool = False
 
 
-def handed_on(before: Sequence[str]) -> HandedOn:
+def handed_on(words: Sequence[Text], before: Sequence[str]) -> HandedOn:
     """Return what the words of a command before the shell that it starts do to variables.
 
     Parameters
     ----------
-    before
-        Those words as far as they are known.
+    words, before
+        Those words, and as far as they are known.
     """
     found, starter = HandedOn(), ""
     for index, word in enumerate(before):
+        if words[index].known is None:
+            _unknown_word(words[index], starter, found)
+            continue
         name = word.rpartition("/")[2]
         if name in _CLOSED_BOXES:
             found.is_closed, found.by = True, name
@@ -60,7 +63,7 @@ def handed_on(before: Sequence[str]) -> HandedOn:
         elif word in _CLEARS.get(starter, ()):
             found.is_closed, found.by = True, starter
         elif starter == "env" and (match := _ASSIGNED.fullmatch(word)):
-            found.given[match[1]], found.by = match[2], starter
+            found.given[match[1]], found.by = literal(match[2], words[index].line), starter
         elif starter == "env" and word.startswith(("-u", "--unset")):
             found.is_closed, found.by = True, starter
         else:
@@ -71,6 +74,18 @@ def handed_on(before: Sequence[str]) -> HandedOn:
     return found
 
 
+def _unknown_word(word: Text, starter: str, found: HandedOn) -> None:
+    """Take in a word that is not known: of an assignment the value is lost, behind ``env`` it may be any."""
+    start = word.parts[0].text
+    if starter == "env" and (match := _ASSIGNED.fullmatch(start)):
+        found.given[match[1]], found.by = (
+            word._replace(parts=(*literal(match[2], word.line).parts, *word.parts[1:])),
+            starter,
+        )
+    elif starter == "env" or start.startswith("--export"):
+        found.is_closed, found.by = True, starter
+
+
 def _exported(asked: str, found: HandedOn) -> None:
     """Take in what ``srun --export`` says: names, ``NAME=value``, ``ALL`` or ``NONE``."""
     parts = [part.strip() for part in asked.split(",")]
@@ -79,11 +94,11 @@ def _exported(asked: str, found: HandedOn) -> None:
     found.given |= dict(_pairs(asked, "srun"))
 
 
-def _pairs(text: str, starter: str) -> Iterator[tuple[str, str]]:
+def _pairs(text: str, starter: str) -> Iterator[tuple[str, Text]]:
     """Yield names with their values; boxes and srun take several, parted by commas."""
     for part in text.split(",") if starter in _BOXES or starter == "srun" else (text,):
         if match := _ASSIGNED.fullmatch(part.strip()):
-            yield match[1], match[2]
+            yield match[1], literal(match[2], 0)
 
 
 def hand_on(inside: Scope, changes: HandedOn, line: int) -> None:
@@ -93,5 +108,5 @@ def hand_on(inside: Scope, changes: HandedOn, line: int) -> None:
             bare = name.removeprefix(EXPORTED)
             inside.set(bare, Scalar(unknown(f"{changes.by} may not hand {bare} on", line)))
     for name, value in changes.given.items():
-        inside.set(name, Scalar(literal(value, line)))
+        inside.set(name, Scalar(value))
         inside.set(EXPORTED + name, Scalar(Text()))

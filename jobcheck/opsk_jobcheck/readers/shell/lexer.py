@@ -21,6 +21,7 @@ _IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _BLANK_STARTS = frozenset(" \t\\#")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REST = re.compile(r"[A-Za-z0-9_]+")
 _SPECIAL = re.compile(r"[0-9@*#?$!\-]")
 _BRACED = re.compile(r"([#!]?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!\-])(?:\[([^\]]*)\])?")
 _INTEREST = re.compile(r"[\\'\"`$(){}]")
@@ -191,6 +192,8 @@ class Lexer:
             elif sign == '"' or (sign == "'" and not quote and not in_quotes):
                 quote = "" if quote == sign else sign
             elif sign in (opening, closing) and not quote:
+                if sign == "{" and self.text[match.start() - 1 : match.start()] != "$":
+                    continue  # bash counts those of ``${`` alone
                 depth += 1 if sign == opening else -1
                 if depth > MAX_DEPTH:
                     raise ShellLimitError("the script is nested too deeply")
@@ -304,6 +307,11 @@ class Lexer:
         following = self.text[start + 1 : start + 2]
         if following == "(":
             self._command_or_arithmetic(segments, line, quoted=quoted)
+        elif following == "[":
+            close = self.text.find("]", start)
+            close = self.end if close < 0 else close
+            segments.append(Arith(self.text[start + 2 : close], line, quoted))
+            self.position = close + 1
         elif following == "{":
             self._braced(segments, line, quoted=quoted)
         elif following == "'" and not quoted:
@@ -312,8 +320,10 @@ class Lexer:
             self.position += 1
             self._double_quoted(segments)
         elif match := _NAME.match(self.text, start + 1) or _SPECIAL.match(self.text, start + 1):
-            segments.append(Param(match.group(), line, quoted))
-            self.position = match.end()
+            name, self.position = match.group(), match.end()
+            while self.text.startswith("\\\n", self.position) and (rest := _REST.match(self.text, self.position + 2)):
+                name, self.position = name + rest.group(), rest.end()
+            segments.append(Param(name, line, quoted))
         else:
             segments.append(Lit("$", line, quoted))
             self.position += 1

@@ -61,7 +61,7 @@ def changed(expander: Expander, segment: Param, value: Text) -> Text:
     line = value.line or segment.line
     if segment.op == ":":
         return _substring(expander, segment, known, line)
-    if segment.op in ("^", "^^", ",", ",,"):
+    if segment.op in ("^", "^^", ",", ",,") and not segment.arg:
         return literal(_cased(segment.op, known), line)
     if segment.op not in _BY_PATTERN:
         return unknown(f"${{{segment.name}{segment.op}{segment.arg[:20]}}} is not followed", segment.line)
@@ -92,9 +92,9 @@ def _by_pattern(expander: Expander, segment: Param, known: str) -> tuple[str | N
 
 def _substring(expander: Expander, segment: Param, known: str, line: int) -> Text:
     """Return ``${name:offset:length}``."""
-    first, _, second = segment.arg.partition(":")
+    first, colon, second = segment.arg.partition(":")
     offset = expander.number(first, line)
-    length = expander.number(second, line) if second else len(known)
+    length = expander.number(second or "0", line) if colon else len(known)
     if offset is None or length is None:
         return unknown(f"the substring of {segment.name} is not known", line)
     start = len(known) + offset if offset < 0 else offset

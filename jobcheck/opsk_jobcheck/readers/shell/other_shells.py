@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_STARTED = 16
 """Scripts that are followed into, of all that a script starts."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
+_TALKERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
 _READERS = frozenset({"bash", "sh", "zsh", "dash"})
 _HAND_INPUT_ON = frozenset(
     {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
@@ -47,18 +48,21 @@ def walk_handed_over(
     def is_written(path: Text) -> bool:
         return place_key(path, where) in evaluator.written
 
+    if known[0] in _TALKERS or "xargs" in known or "find" in known[:1]:
+        return  # it is only said, or its words are filled in
     if (script := started_script(words, known, is_written)) is not None:
-        _start(evaluator, script, where)
+        _start(evaluator, script, where, handed_on(words[: script.at], known[: script.at]))
         return
     shell: int | None = None
     for at, before in enumerate(known[:-1], start=1):
         if shell is not None and _INNER_SCRIPT.fullmatch(before):
-            _inner(evaluator, words[at], tuple(words[at + 2 :]), handed_on(known[:shell]))
+            _inner(evaluator, words[at], tuple(words[at + 2 :]), handed_on(words[:shell], known[:shell]))
             return
         if before in _SHELLS:
             shell = at
     if given is not None and (rest := _reads_input(known)) is not None:
-        _inner(evaluator, given, tuple(words[len(words) - rest :]), handed_on(known[: len(known) - rest]))
+        behind = len(words) - rest
+        _inner(evaluator, given, tuple(words[behind:]), handed_on(words[:behind], known[:behind]))
 
 
 def input_of(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:
@@ -126,10 +130,11 @@ def _inner(evaluator: Evaluator, text: Text, arguments: tuple[Text, ...], change
     evaluator.depth -= 4
 
 
-def _start(evaluator: Evaluator, script: Started, where: Text) -> None:
+def _start(evaluator: Evaluator, script: Started, where: Text, changes: HandedOn) -> None:
     """Walk another script that is started, with what is exported to it."""
     outer = evaluator.scope, evaluator.functions, evaluator.frames, evaluator.ended, evaluator.open_turns
     inside = inherited(evaluator.scope, script.arguments)
+    hand_on(inside, changes, script.path.line)
     stand(inside, where)
     source = named_source(evaluator, script.path, where) if evaluator.started < MAX_STARTED else None
     if source is None:

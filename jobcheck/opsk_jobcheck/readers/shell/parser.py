@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.readers.shell.lexer import WORD_ENDS, Lexer
-from opsk_jobcheck.readers.shell.redirections import REDIRECTION_STARTS, Redirections
+from opsk_jobcheck.readers.shell.redirections import PROCESS, REDIRECTION_STARTS, Redirections, add_process
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,
@@ -29,7 +29,7 @@ from opsk_jobcheck.readers.shell.syntax import (
 
 MAX_COMMANDS = 12_000
 MAX_NESTING = 60
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[((?:[^\[\]\n]|\[[^\[\]\n]*\])*+)\])?(\+?)=")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
@@ -252,17 +252,19 @@ class Parser:
 
     def _for(self, line: int) -> Command:
         self.lexer.skip_blank()
-        variable = ""
+        variable = counting = ""
         words: list[Word] | None = None
         if self.lexer.starts("(("):
-            self.lexer.position = self.lexer.matching(self.lexer.position + 2, "(", ")") + 2
+            start = self.lexer.position + 2
+            close = self.lexer.matching(start, "(", ")")
+            counting, self.lexer.position = self.lexer.text[start:close], close + 2
         elif name := self.lexer.read_word():
             variable = name.bare or ""
             self._skip_newlines()
             if self._keyword() == "in":
                 self.lexer.read_word()
                 words = self._words_of_line()
-        return Loop(variable, [], self._do(), line, words)
+        return Loop(variable, [], self._do(), line, words, counting)
 
     def _words_of_line(self) -> list[Word]:
         """Parse the words up to the end of the line."""
@@ -342,8 +344,12 @@ class Parser:
                 continue
             lexer.skip_blank()
             sign = lexer.text[lexer.position : lexer.position + 1]
+            start = lexer.position
             if sign in REDIRECTION_STARTS and (redirect := self.redirections.read()):
-                command.redirects.append(redirect)
+                if redirect.op == PROCESS:
+                    add_process(words, redirect, lexer.text[start - 1 : start])
+                else:
+                    command.redirects.append(redirect)
             elif sign in _COMMAND_ENDS:
                 break
             elif (not words or declares) and (assignment := self._assignment()):

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 MAX_COMMAND_CHARS = 1 << 16
 _FIRST = re.compile(r"\s*(?:echo|printf|cat|basename|dirname)\b")
-_OPTION = re.compile(r"-[neE]*")
-_SUM = re.compile(r"[-+*/()0-9\s]+")
-_SQUEEZE = re.compile(r"s/(?:  \*|  \\\+| \\\+| \+|\[\[:space:\]\](?:\*|\\\+|\+)|\\s(?:\\\+|\+))/ /g")
+_OPTION = re.compile(r"-[neE]+")
+_SUM = re.compile(r"(?:[-+*/()\s]|(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9]))+")
+"""Numbers that bc and the shell take alike."""
+_SQUEEZE = re.compile(r"s/(?:  \*| ?\ \\\+|\[\[:space:\]\]\\\+|\\s\\\+)/ /g")
+_SQUEEZE_EXTENDED = re.compile(r"s/(?:  \*| ?\ \+|\[\[:space:\]\]\+|\\s\+)/ /g")
 """What ``sed`` is given to make one blank of several."""
 _SIGNS = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
 _Filter = Callable[[str], str]
@@ -79,7 +81,7 @@ def _said(expander: Expander, command: Command) -> Text | None:
     if name.known == "echo" and body is None:
         return _echoed(words)
     if name.known == "printf" and len(words) == 2 and words[0].known in ("%s", "%s\\n", "%s\n"):
-        return words[1]
+        return words[1] if words[0].known == "%s" else join((words[1], literal("\n", words[1].line)))
     if name.known in ("basename", "dirname") and len(words) == 1 and words[0].known:
         return literal(_part_of_path(name.known, words[0].known), words[0].line)
     return None
@@ -87,13 +89,16 @@ def _said(expander: Expander, command: Command) -> Text | None:
 
 def _echoed(words: list[Text]) -> Text | None:
     """Return what ``echo`` says: its words with blanks between; escapes are not followed."""
+    end = "\n"
     while words and _OPTION.fullmatch("".join(part.text for part in words[0].parts) or "-n"):
         if words[0].known is None or "e" in words[0].known:
             return None
         if not words[0].known:
             break
+        end = ""
         words = words[1:]
-    return join(piece for index, word in enumerate(words) for piece in ((literal(" ", word.line), word)[not index :]))
+    pieces = [piece for index, word in enumerate(words) for piece in ((literal(" ", word.line), word)[not index :])]
+    return join((*pieces, literal(end, words[-1].line if words else 0)))
 
 
 def _part_of_path(name: str, path: str) -> str:
@@ -117,7 +122,14 @@ def _filtered(expander: Expander, command: Command, text: Text) -> Text | None:
     change = _change(words, text)
     if change is None:
         return None
-    return Text(tuple(part if part.why else part._replace(text=change(part.text)) for part in text.parts))
+    if text.known is not None:
+        said = change(text.known)
+        return literal(said.strip() if words[0] == "xargs" else said, text.line)
+    parts = [part if part.why else part._replace(text=change(part.text)) for part in text.parts]
+    if words[0] == "xargs":
+        parts[0] = parts[0]._replace(text=parts[0].text.lstrip())
+        parts[-1] = parts[-1]._replace(text=parts[-1].text.rstrip())
+    return Text(tuple(parts))
 
 
 def _change(words: list[str | None], text: Text) -> _Filter | None:
@@ -126,11 +138,13 @@ def _change(words: list[str | None], text: Text) -> _Filter | None:
     if name == "tr" and len(rest) == 2 and None not in rest:
         return _translation(rest[0] or "", rest[1] or "")
     if name == "xargs" and not rest:
-        has_quotes = any(sign in part.text for part in text.parts for sign in "'\"\\")
-        return None if has_quotes else lambda piece: re.sub(r"\s+", " ", piece)
+        is_odd = text.shown.lstrip()[:1] == "-" or any(sign in part.text for part in text.parts for sign in "'\"\\")
+        return None if is_odd else lambda piece: re.sub(r"\s+", " ", piece)
     if name == "sed":
+        is_extended = "-E" in rest or "-r" in rest
         rest = [word for word in rest if word not in ("-e", "-E", "-r")]
-        if len(rest) == 1 and _SQUEEZE.fullmatch(rest[0] or ""):
+        squeeze = _SQUEEZE_EXTENDED if is_extended else _SQUEEZE
+        if len(rest) == 1 and squeeze.fullmatch(rest[0] or ""):
             return lambda piece: re.sub(r"[ \t]+" if "s" in (rest[0] or "")[2:] else " +", " ", piece)
     return None
 

@@ -6,11 +6,22 @@ import re
 
 from opsk_jobcheck.readers.shell.lexer import PLACEHOLDER, Lexer
 from opsk_jobcheck.readers.shell.source import Source
-from opsk_jobcheck.readers.shell.syntax import Lit, Redirect, Word
+from opsk_jobcheck.readers.shell.syntax import Lit, Output, Redirect, Word
 
-_REDIRECT = re.compile(r"(?:[0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
+_REDIRECT = re.compile(r"([0-9]{1,3}|\{[A-Za-z_]\w*\})?(<<<|<<-?|>>|>\||<>|&>>?|[<>]&|[<>])")
 
+_BEFORE_WORDS = frozenset({"", *" \t\n;&|("})
+PROCESS = "process"
+"""The operator of ``<(...)`` and ``>(...)``, which become a word."""
 REDIRECTION_STARTS = frozenset("<>&{0123456789")
+
+
+def add_process(words: list[Word], redirect: Redirect, before: str) -> None:
+    """Add what ``<(...)`` stands for, the name of a pipe, as a word, or to the one that it ends."""
+    if words and before not in _BEFORE_WORDS:
+        words[-1] = Word([*words[-1].segments, *redirect.target.segments], words[-1].line)
+    else:
+        words.append(redirect.target)
 
 
 class Redirections:
@@ -29,13 +40,16 @@ class Redirections:
         if not match or PLACEHOLDER.match(self.lexer.text, self.lexer.position):
             return None
         line = self.lexer.line()
-        operator = match.group(1)
+        operator = match.group(2)
         if operator in ("<", ">") and self.lexer.text.startswith("(", match.end()):
-            self.lexer.position = self.lexer.matching(match.end() + 1, "(", ")") + 1
-            return Redirect("process", Word([], line))
+            close = self.lexer.matching(match.end() + 1, "(", ")")
+            text, self.lexer.position = self.lexer.text[match.end() + 1 : close], close + 1
+            return Redirect(PROCESS, Word([Output(text, line, quoted=True)], line))
         self.lexer.position = match.end()
         self.lexer.skip_blank()
-        redirect = Redirect(operator, self.lexer.read_word() or Word([], line))
+        redirect = Redirect(
+            operator, self.lexer.read_word() or Word([], line), is_other=match.group(1) not in (None, "1")
+        )
         if operator in ("<<", "<<-"):
             is_quoted = any(isinstance(piece, Lit) and piece.quoted for piece in redirect.target.segments)
             self.waiting.append((redirect, is_quoted, operator == "<<-"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
@@ -26,6 +26,18 @@ now on (``set -a``). No variable of a shell can be called so."""
 INTEGER = "integer "
 """The same for variables that ``declare -i`` has made integers: what they are given is calculated."""
 
+LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
+"""Arguments of which nothing is known any more: not even that there are none."""
+BY_BASH = frozenset(
+    {
+        *("BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE"),
+        *("BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASHOPTS", "BASH", "DIRSTACK", "EPOCHREALTIME"),
+        *("EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE"),
+        *("OLDPWD", "OPTIND", "OSTYPE", "PIPESTATUS", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM"),
+        *("UID", "_"),
+    }
+)
+"""Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
@@ -54,6 +66,8 @@ class Scope:
     unset: set[str] = field(default_factory=set)
     maybe_set_by: str = ""
     asked: frozenset[str] | None = None
+    fixed: dict[str, str] = field(default_factory=dict)
+    """Names that no assignment gives what it says, with the reason."""
 
     def copy(self) -> Scope:
         """Return a scope that can be changed without changing this one."""
@@ -65,15 +79,18 @@ class Scope:
             set(self.unset),
             self.maybe_set_by,
             self.asked,
+            self.fixed,
         )
 
     def adopt(self, other: Scope) -> None:
         """Take over the state of another scope."""
         self.variables, self.unset, self.arguments = other.variables, other.unset, other.arguments
-        self.maybe_set_by = other.maybe_set_by
+        self.maybe_set_by, self.fixed = other.maybe_set_by, other.fixed
 
     def set(self, name: str, variable: Variable) -> None:
         """Give a variable a value; one of an integer variable that would have to be calculated first is not known."""
+        if name in self.fixed:
+            variable = Scalar(unknown(f"{name}: {self.fixed[name]}", 0))
         if INTEGER + name in self.variables and isinstance(variable, Scalar):
             known = variable.text.known
             if known is not None and not _DECIMAL.fullmatch(known):
@@ -84,6 +101,24 @@ class Scope:
         self.unset.discard(name)
         if ALL_EXPORTED in self.variables and not name.startswith(EXPORTED):
             self.variables.setdefault(EXPORTED + name, self.variables[ALL_EXPORTED])
+
+    def fix(self, name: str, why: str, line: int, *, is_lost: bool = False) -> None:
+        """Note that what a name is given from now on is not what it holds; ``is_lost``: nor what it holds now."""
+        if is_lost:
+            self.set(name, Scalar(unknown(why, line)))
+        self.fixed = self.fixed | {name: why}
+
+    def lose(self, names: Iterable[str], why: str, line: int) -> None:
+        """Forget what variables hold; an array stays one."""
+        for name in names:
+            held = self.find(name)
+            self.set(name, Array((), why) if isinstance(held, Array) else Scalar(unknown(why, line)))
+
+    def lose_like(self, start: str, why: str, line: int) -> None:
+        """Forget all variables whose names start so: one of them was set, or unset."""
+        names = {*self.variables, *self.given}
+        self.lose({name for name in names if name.startswith(start) and name.isidentifier()}, why, line)
+        self.maybe_set_by = self.maybe_set_by or why
 
     def remove(self, name: str) -> None:
         """Unset a variable."""
@@ -98,6 +133,8 @@ class Scope:
 
     def find(self, name: str) -> Variable | None:
         """Return a variable; ``None`` when it is certainly unset or when nothing at all is known of it."""
+        if name in BY_BASH:
+            return Scalar(unknown(f"{name} is set by bash when the job runs", 0))
         if name in self.variables:
             return self.variables[name]
         if name in self.unset:
@@ -168,19 +205,20 @@ def merged(scopes: list[Scope], line: int) -> Scope:
     """Return what is certain after one of several scopes, without knowing which."""
     first = scopes[0].copy()
     why = f"it depends on the test in line {line}"
-    for name in {name for scope in scopes for name in scope.variables}:
+    for name in {name for scope in scopes for name in (*scope.variables, *scope.unset)}:
         values = [scope.find(name) for scope in scopes]
         if any(key(value) != key(values[0]) for value in values[1:]):
             first.set(name, _blended(values, why, line))
     if any(scope.arguments != first.arguments for scope in scopes):
-        first.arguments = None
+        first.arguments = LOST
+    first.fixed = {name: reason for scope in scopes for name, reason in scope.fixed.items()}
     first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
     return first
 
 
 def differing(one: Scope, other: Scope) -> set[str]:
     """Return the names that two scopes give different values."""
-    names = {*one.variables, *other.variables}
+    names = {*one.variables, *other.variables, *one.unset, *other.unset}
     return {name for name in names if key(one.find(name)) != key(other.find(name))}
 
 

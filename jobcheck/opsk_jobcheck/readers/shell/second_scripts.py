@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,14 +31,19 @@ _STARTERS = frozenset(
         *("singularity", "apptainer", "docker", "podman", "enroot", "command", "setsid", "bash", "sh", "zsh", "dash"),
     }
 )
+_PROGRAM = re.compile(
+    r"python[0-9.]*|torchrun|accelerate|deepspeed|perl|ruby|ls|cat|cp|mv|rm|grep|sed|awk|tar|test|pip"
+)
+"""What is no starter: a script behind it is its argument."""
 _VALUES = frozenset({"--prolog", "--epilog", "--task-prolog", "--task-epilog", "-o", "-e", "--output", "--error"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A script that a command starts: its path, and its arguments."""
+    """A script that a command starts: its path, which word of the command that is, and its arguments."""
 
     path: Text
+    at: int
     arguments: tuple[Text, ...]
 
 
@@ -50,7 +56,7 @@ def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Cal
     first = knowns[0].rpartition("/")[2] if knowns else ""
     if first not in _STARTERS and not _may_start(words[0], knowns[0], is_written):
         return None
-    if any(known.startswith("--export=") and known != "--export=ALL" for known in knowns):
+    if any(known.startswith("--export") and known != "--export=ALL" for known in knowns):
         return None
     after_shell = False
     for index, (word, known) in enumerate(zip(words, knowns, strict=True)):
@@ -62,7 +68,9 @@ def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Cal
                 return None
             continue
         if (after_shell and known) or _may_start(word, known, is_written):
-            return Started(path=word, arguments=tuple(words[index + 1 :]))
+            return Started(path=word, at=index, arguments=tuple(words[index + 1 :]))
+        if _PROGRAM.fullmatch(known.rpartition("/")[2]):
+            return None
         if after_shell:
             return None
     return None
@@ -89,6 +97,17 @@ def keep_to_itself(scope: Scope, name: str) -> None:
     """Note that a variable is not handed on any more (``declare +x``, ``unset``)."""
     if EXPORTED + name in scope.variables:
         scope.remove(EXPORTED + name)
+    if name in scope.given or name in (scope.environment or ()):
+        scope.set(EXPORTED + name, Scalar(unknown(f"{name} is not exported any more", 0)))
+
+
+def _from_outside(scope: Scope, inside: Scope) -> None:
+    """Hand on what the script has made of variables that were exported before it began."""
+    for name in (*(scope.environment or ()), *scope.given):
+        if name in scope.unset:
+            inside.remove(name)
+        elif isinstance(variable := scope.variables.get(name), Scalar) and name.isidentifier() and name != "IFS":
+            inside.set(name, variable)
 
 
 def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
@@ -99,6 +118,7 @@ def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
     """
     inside = Scope(scope.given, scope.environment, arguments, asked=scope.asked or frozenset())
     inside.maybe_set_by = scope.maybe_set_by
+    _from_outside(scope, inside)
     for name in [name for name in scope.variables if name.startswith(EXPORTED)]:
         bare = name.removeprefix(EXPORTED)
         variable = scope.find(bare)

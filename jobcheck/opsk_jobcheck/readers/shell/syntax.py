@@ -76,11 +76,15 @@ class Assignment:
 
 @dataclass(slots=True)
 class Redirect:
-    """A redirection: ``op`` as written, ``target`` a word; for a here-document ``body`` holds its text."""
+    """A redirection: ``op`` as written, ``target`` a word; for a here-document ``body`` holds its text.
+
+    ``is_other`` tells of one of another descriptor than those of input and output (``2>``).
+    """
 
     op: str
     target: Word
     body: Word | None = None
+    is_other: bool = False
 
 
 @dataclass(slots=True)
@@ -145,13 +149,17 @@ class Case:
 
 @dataclass(slots=True)
 class Loop:
-    """``for``, ``while``, ``until``, ``select``; ``words`` are those of a ``for name in words``."""
+    """``for``, ``while``, ``until``, ``select``; ``words`` are those of a ``for name in words``.
+
+    ``counting`` are the expressions of a ``for ((...))``.
+    """
 
     variable: str
     condition: list[Command]
     body: list[Command]
     line: int
     words: list[Word] | None = None
+    counting: str = ""
 
 
 @dataclass(slots=True)

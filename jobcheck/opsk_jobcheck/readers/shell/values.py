@@ -175,6 +175,11 @@ def is_countable(words: Iterable[Text]) -> bool:
     return not any(part.many for word in words for part in word.parts)
 
 
+def may_be_files(words: Iterable[Text]) -> bool:
+    """Tell whether words may be patterns, which stand for the files that they match."""
+    return any("*" in part.text or "?" in part.text for word in words for part in word.parts)
+
+
 def literal(text: str, line: int) -> Text:
     """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
     if not text:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.syntax import Simple
-from opsk_jobcheck.readers.shell.values import Text, unknown
+from opsk_jobcheck.readers.shell.values import Text, join, literal, unknown
 
 _TEE = "tee"
 
@@ -22,8 +22,9 @@ def written_files(expander: Expander, words: list[Text], command: Simple) -> Ite
     Known is what ``cat <<EOF > file``, ``tee file <<EOF`` and ``echo text > file`` write.
     """
     body = next((entry.body for entry in command.redirects if entry.body is not None), None)
-    targets = [entry.target for entry in command.redirects if entry.op in (">", ">|", ">>")]
-    adds = any(entry.op == ">>" for entry in command.redirects) or any(word.known == "-a" for word in words[1:2])
+    own = [entry for entry in command.redirects if not entry.is_other]
+    targets = [entry.target for entry in own if entry.op in (">", ">|", ">>")]
+    adds = any(entry.op == ">>" for entry in own) or any(word.known == "-a" for word in words[1:2])
     name = (words[0].known or "") if words else ""
     text: Text | None = None
     if name in ("echo", "printf"):
@@ -35,9 +36,19 @@ def written_files(expander: Expander, words: list[Text], command: Simple) -> Ite
         paths += [word for word in words[1:] if not (word.known or "").startswith("-")]
     for path in paths:
         yield path, text, adds
+    for entry in command.redirects:
+        if (entry.is_other and entry.op in (">", ">|", ">>")) or entry.op in ("&>", "&>>", "<>"):
+            yield expander.text(entry.target), None, False
 
 
 def _spoken(words: list[Text]) -> Text:
     """Return what ``echo`` or ``printf`` with one argument writes."""
-    said = [word for word in words[1:] if (word.known or "") not in ("-e", "-n", "-en")]
-    return said[0] if len(said) == 1 else unknown("it is put together by echo", words[0].line if words else 0)
+    name, line = words[0].known, words[0].line
+    options = [word.known for word in words[1:] if word.known in ("-e", "-n", "-en", "-ne")]
+    said = words[1 + len(options) :]
+    has_escapes = any(
+        sign in part.text for word in said for part in word.parts for sign in ("\\" if name == "echo" else "\\%")
+    )
+    if len(said) != 1 or (has_escapes and (name == "printf" or options not in ([], ["-n"]))):
+        return unknown(f"it is put together by {name}", line)
+    return said[0] if name == "printf" or "-n" in options else join((said[0], literal("\n", said[0].line)))

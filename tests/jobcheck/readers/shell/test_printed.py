@@ -83,7 +83,7 @@ def test_quotes_in_a_here_document_do_no_harm() -> None:
 
 def test_of_a_text_that_is_partly_unknown_the_rest_is_kept() -> None:
     text = text_of("A=$(echo \"--save $DIR\n   --size 4\" | tr '\\n' ' ' | sed 's/  \\+/ /g')")
-    assert [part.text for part in text.parts] == ["--save ", "", " ", " --size 4"]
+    assert [part.text for part in text.parts] == ["--save ", "", " ", " --size 4 "]
 
 
 def test_nothing_is_assigned_outside() -> None:
