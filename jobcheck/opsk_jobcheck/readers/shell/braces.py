@@ -18,8 +18,10 @@ _ELSE = "\1"
 
 def is_braced(word: Word) -> bool:
     """Tell whether bash makes several words of a word."""
-    text = "".join(piece.text if isinstance(piece, Lit) and not piece.quoted else _ELSE for piece in word.segments)
-    return _PAIR.search(text) is not None
+    if not any(isinstance(piece, Lit) and "{" in piece.text and not piece.quoted for piece in word.segments):
+        return False
+    pieces = [piece.text if isinstance(piece, Lit) and not piece.quoted else _ELSE for piece in word.segments]
+    return _PAIR.search("".join(pieces)) is not None
 
 
 def braced(word: Word) -> list[Word] | None:

@@ -168,7 +168,7 @@ class Evaluator:
             status = self.step(command)
             if self.ended and (not self.certain or self.is_left()):
                 break
-            if self.certain and self._may_be_left():
+            if (self.frames or self.open_turns) and self.certain and self._may_be_left():
                 self.certain = False  # until the turn, or the function, is over
         return status
 

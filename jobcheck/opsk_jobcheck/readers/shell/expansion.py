@@ -34,8 +34,6 @@ from opsk_jobcheck.readers.shell.values import (
 
 MAX_DEPTH = 16
 _SINGLE = frozenset("@*")
-_ODD = re.compile(f"[{{{MARK_OPEN}]")
-"""Of a literal with one of these it depends what it becomes."""
 _QUOTE = re.compile(r"""["'\\]""")
 _MEMBERS = re.compile(r"\$\{[A-Za-z_]\w*\[@\]|\$@|\$\{@")
 _EACH_MEMBER = frozenset({"//", "/", "#", "##", "%", "%%", "/#", "/%", "^", "^^", ",", ",,"})
@@ -61,14 +59,12 @@ class Expander:
         out: list[Text] = []
         for word in words:
             segment = word.segments[0] if len(word.segments) == 1 else None
-            if isinstance(segment, Lit) and 0 < len(segment.text) <= MAX_VALUE_CHARS and not _ODD.search(segment.text):
-                out.append(literal(segment.text, segment.line))  # most words: nothing to be split
+            text = segment.text if isinstance(segment, Lit) else ""
+            if text and len(text) <= MAX_VALUE_CHARS and "{" not in text and MARK_OPEN not in text:
+                out.append(literal(text, word.segments[0].line))  # most words: nothing to be split
             elif is_braced(word):
                 made = braced(word)
-                why = "what is made of braces is not followed"
-                out += (
-                    [_some(why, word.line)] if made is None else [found for each in made for found in self._split(each)]
-                )
+                out += self.words(made) if made is not None else [_some("its braces are not followed", word.line)]
             else:
                 out += self._split(word)
             if len(out) > MAX_ARRAY_WORDS:
@@ -158,7 +154,7 @@ class Expander:
         if not segment.op or (members and segment.op in (":-", "-")):
             return members
         if segment.op in _EACH_MEMBER:
-            return [changed(self, segment, member) for member in members]
+            return [changed(self, segment, member) if is_countable([member]) else member for member in members]
         if segment.op == ":":
             return self._slice(segment, members)
         if segment.op in (":+", "+", ":-", "-") and len(members) < 2:

@@ -128,6 +128,7 @@ SCRIPTS = {
     "env before a script": ("echo 't $TP' > r.sh; export TP=2; env TP=8 bash r.sh", "8"),
     "env takes a variable from a script": ("echo 't x$TP' > r.sh; export TP=2; env -u TP bash r.sh", None),
     "names that may be unset": ("A=4; [ -e /etc/passwd ] && unset A; t ${A:-1}", None),
+    "members of which nobody knows how many": ('X=$(ls); A=($X); set -- "${A[@]^^}" x; t $#', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
     "a command that is only said": ('echo bash -c "t --tp 4"; t 1', "1"),
