@@ -18,9 +18,11 @@ _TEXT_TO_TEXT = "t5"
 def read_sequence(match: Match, findings: Findings) -> None:
     """State the length that the language model has, or say why it cannot be told."""
     decoder = match.arguments.flags.get(_DECODER)
+    if decoder is None:
+        return
     program = program_of(match.invocation)
     name = program.name.lower() if program is not None else ""
-    if decoder is None or _TEXT_TO_TEXT in name:
+    if _TEXT_TO_TEXT in name:
         return
     if "multimodal" in name or "vlm" in name or any(flag.startswith(_OF_IMAGES) for flag in match.arguments.flags):
         findings.state_number("model.seq", decoder.value, decoder.line, decoder.shown)

@@ -18,7 +18,10 @@ _ELSE = "\1"
 
 def is_braced(word: Word) -> bool:
     """Tell whether bash makes several words of a word."""
-    if not any(isinstance(piece, Lit) and "{" in piece.text and not piece.quoted for piece in word.segments):
+    for piece in word.segments:
+        if isinstance(piece, Lit) and "{" in piece.text and not piece.quoted:
+            break
+    else:  # nearly all words
         return False
     pieces = [piece.text if isinstance(piece, Lit) and not piece.quoted else _ELSE for piece in word.segments]
     return _PAIR.search("".join(pieces)) is not None

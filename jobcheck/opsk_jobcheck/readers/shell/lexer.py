@@ -18,6 +18,7 @@ _BODY_PLAIN = re.compile(r"(?:[^\\$`]++|\\\n)++")
 """Quoted text that stands for itself, and lines that are joined."""
 _IDLE_LINES = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
 """Empty lines and remarks."""
+_REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
 _BLANK_STARTS = frozenset(" \t\\#")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -88,6 +89,12 @@ class Lexer:
     def skip_idle_lines(self) -> None:
         """Skip empty lines and remarks, from the start of a line on, and the blanks behind them."""
         if match := _IDLE_LINES.match(self.text, self.position):
+            self.position = match.end()
+
+    def skip_regex(self) -> None:
+        """Step over the regular expression behind ``=~``; such a test is never decided."""
+        self.skip_blank()
+        if match := _REGEX_WORD.match(self.text, self.position):
             self.position = match.end()
 
     def starts(self, sign: str) -> bool:

@@ -33,7 +33,6 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[((?:[^\[\]\n]|\[[^\[\]\n
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
 DECLARERS = frozenset({"declare", "export", "local", "readonly", "typeset"})
 _BARE = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
-_REGEX_WORD = re.compile(r"(?:\\.|'[^']*'|\"[^\"]*\"|\S)*")
 _OUTPUTS = frozenset({">", ">|", ">>", "&>", "&>>", ">&", "<>"})
 _COMMAND_ENDS = frozenset({"", *"\n;&|)"})
 _CLOSERS = frozenset({"then", "do", "done", "fi", "elif", "else", "esac", "}"})
@@ -323,15 +322,8 @@ class Parser:
                 break
             words.append(word)
             if word.bare == "=~":
-                self._skip_regex()
+                self.lexer.skip_regex()
         return Test(words, line)
-
-    def _skip_regex(self) -> None:
-        """Step over the regular expression behind ``=~``; such a test is never decided."""
-        self.lexer.skip_blank()
-        match = _REGEX_WORD.match(self.lexer.text, self.lexer.position)
-        if match:
-            self.lexer.position = match.end()
 
     def _simple(self) -> Simple:
         """Parse assignments, words and redirections up to the end of the command."""
