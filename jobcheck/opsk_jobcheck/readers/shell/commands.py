@@ -183,7 +183,7 @@ def _source(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | 
     if len(words) > 2:
         evaluator.scope.arguments = arguments
     evaluator.depth -= 4
-    return bool(command)
+    return None  # the status of its last command is not followed
 
 
 def _cd(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:

@@ -211,6 +211,7 @@ def merged(scopes: list[Scope], line: int) -> Scope:
             first.set(name, _blended(values, why, line))
     if any(scope.arguments != first.arguments for scope in scopes):
         first.arguments = LOST
+    first.maybe_set_by = next((scope.maybe_set_by for scope in scopes if scope.maybe_set_by), "")
     first.fixed = {name: reason for scope in scopes for name, reason in scope.fixed.items()}
     first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
     return first

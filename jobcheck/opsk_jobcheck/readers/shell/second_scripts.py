@@ -123,7 +123,9 @@ def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
         bare = name.removeprefix(EXPORTED)
         variable = scope.find(bare)
         if scope.text(name, 0).why:
-            inside.set(bare, Scalar(unknown(f"{bare} may or may not be exported", 0)))
+            lost = Scalar(unknown(f"{bare} may or may not be exported", 0))
+            inside.set(bare, lost)
+            inside.set(name, lost)
         elif isinstance(variable, Scalar):
             inside.set(bare, variable)
             export(inside, bare)

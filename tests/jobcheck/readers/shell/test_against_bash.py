@@ -128,6 +128,16 @@ SCRIPTS = {
     "env before a script": ("echo 't $TP' > r.sh; export TP=2; env TP=8 bash r.sh", "8"),
     "env takes a variable from a script": ("echo 't x$TP' > r.sh; export TP=2; env -u TP bash r.sh", None),
     "names that may be unset": ("A=4; [ -e /etc/passwd ] && unset A; t ${A:-1}", None),
+    "a file that is sourced may fail": ("echo false > e.sh; . ./e.sh && TP=1 || TP=2; t $TP", None),
+    "a file of a branch may set all": (
+        "ls > e.sh; if [ -e /etc/passwd ]; then echo TP=2 > e.sh; . ./e.sh; fi; t x$TP",
+        None,
+    ),
+    "exported in a loop": ("i=0; while [ $i -lt 1 ]; do i=1; export P=$(echo 2); done; echo 't x$P' > r; bash r", None),
+    "exported in a loop, two shells away": (
+        "i=0; while [ $i -lt 1 ]; do i=1; export P=$(echo 2); done; echo \"bash -c 't x\\$P'\" > r; bash r",
+        None,
+    ),
     "members of which nobody knows how many": ('X=$(ls); A=($X); set -- "${A[@]^^}" x; t $#', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
