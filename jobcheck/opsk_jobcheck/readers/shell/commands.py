@@ -28,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_EVAL_DEPTH = 24
 PREFIXES = frozenset({"command", "builtin"})
 """What starts a builtin as if it stood alone."""
+_SET_IN_TEXT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]\n]{0,80}\])?\+?=")
 _MOVERS = frozenset({"cd", "pushd", "popd"})
 _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})
 
@@ -323,6 +324,9 @@ def names_set_by(command: Simple) -> set[str]:
     first = words[0].bare or ""
     if first in _MOVERS:
         return {"PWD", DIRECTORY}
+    if first == "eval":
+        pieces = (piece.text for word in words for piece in word.segments if isinstance(piece, Lit))
+        return set(_SET_IN_TEXT.findall(" ".join(pieces)))
     if first not in _READERS and first not in ("declare", "export", "local", "readonly", "typeset", "let", "unset"):
         return set()
     names = {"OPTARG", "OPTIND"} if first == "getopts" else set()

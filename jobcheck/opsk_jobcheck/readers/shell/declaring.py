@@ -111,7 +111,10 @@ def _hide_locals(evaluator: Evaluator, command: Simple, words: list[Text]) -> No
             hidden.append((name, before))
             hidden.append((INTEGER + name, evaluator.scope.variables.get(INTEGER + name)))
             evaluator.scope.make_integer(name, is_integer=False)
-            evaluator.scope.remove(name)
+            if evaluator.certain:
+                evaluator.scope.remove(name)
+            else:
+                evaluator.scope.set(name, Scalar(unknown(f"{name} may have been local before", command.line)))
 
 
 def _after(text: Text, count: int) -> Text:

@@ -138,6 +138,11 @@ SCRIPTS = {
         "i=0; while [ $i -lt 1 ]; do i=1; export P=$(echo 2); done; echo \"bash -c 't x\\$P'\" > r; bash r",
         None,
     ),
+    "a text for the shell in a loop": ("X=a; for w in *.sh; do t $X; eval 'X=b'; done", None),
+    "a local integer in a loop": (
+        "f() { Q=0; while [ $Q -lt 2 ]; do Q=$((Q+1)); local -i I=I+1; t $I; done; }; I=5; f",
+        None,
+    ),
     "members of which nobody knows how many": ('X=$(ls); A=($X); set -- "${A[@]^^}" x; t $#', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
