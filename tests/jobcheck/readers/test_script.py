@@ -285,3 +285,17 @@ def test_a_literal_value_is_cited_where_it_is_written(value: int, blank: int, st
     assert workload.plan.micro_batch == value
     assert str(value) in (HEAD + body).split("\n")[entry.line - 1]
     assert str(value) in entry.text
+
+
+def test_arguments_that_set_variables_by_their_names_leave_words_and_later_values_alone() -> None:
+    """As scripts for AMD's GPUs begin: ``for ARGUMENT in "$@"; do ...; export "$KEY"="$VALUE"; done``."""
+    script = (
+        "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nEARLY=4\n"
+        'for ARGUMENT in "$@"; do\n  KEY=$(echo $ARGUMENT | cut -f1 -d=)\n  export "$KEY"="${ARGUMENT#*=}"\ndone\n'
+        'TP="${TP:-8}"\nARGS=" --num-layers 80 --hidden-size 8192 "\n'
+        'ARGS+="--tensor-model-parallel-size $TP --seq-length $EARLY "\n'
+        "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node 8 pretrain_gpt.py $ARGS\n"
+    )
+    workload = read_script(script, file="job.sh")
+    assert (workload.framework, workload.plan.tp, workload.plan.nodes) == ("megatron-lm", 8, 2)
+    assert workload.model.seq is None, "an argument may have set it"

@@ -102,7 +102,8 @@ def _unset(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | N
         name, bracket, _ = (word.known or "").partition("[")
         if word.known is None:
             shown = word.parts[0].text if word.parts and not word.parts[0].why else ""
-            evaluator.scope.lose_like(shown, f"a name that is not known is unset in line {command.line}", command.line)
+            why = f"a name that is not known is unset in line {command.line}"
+            evaluator.scope.lose_like(shown, why, command.line, is_slurms=True)
         elif bracket:
             evaluator.scope.set(name, Array((), f"a member of {name} is unset, which is not followed"))
         elif name and not name.startswith("-"):

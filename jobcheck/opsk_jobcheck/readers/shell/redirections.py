@@ -42,18 +42,24 @@ class Redirections:
         line = self.lexer.line()
         operator = match.group(2)
         if operator in ("<", ">") and self.lexer.text.startswith("(", match.end()):
-            close = self.lexer.matching(match.end() + 1, "(", ")")
-            text, self.lexer.position = self.lexer.text[match.end() + 1 : close], close + 1
-            return Redirect(PROCESS, Word([Output(text, line, quoted=True)], line))
+            self.lexer.position = match.start(2)
+            return Redirect(PROCESS, self._process(line))
         self.lexer.position = match.end()
         self.lexer.skip_blank()
-        redirect = Redirect(
-            operator, self.lexer.read_word() or Word([], line), is_other=match.group(1) not in (None, "1")
-        )
+        is_process = self.lexer.text.startswith(("<(", ">("), self.lexer.position)
+        target = self._process(line) if is_process else self.lexer.read_word() or Word([], line)
+        redirect = Redirect(operator, target, is_other=match.group(1) not in (None, "1"))
         if operator in ("<<", "<<-"):
             is_quoted = any(isinstance(piece, Lit) and piece.quoted for piece in redirect.target.segments)
             self.waiting.append((redirect, is_quoted, operator == "<<-"))
         return redirect
+
+    def _process(self, line: int) -> Word:
+        """Read ``<(...)``: the name of a pipe, which only bash knows."""
+        start = self.lexer.position + 2
+        close = self.lexer.matching(start, "(", ")")
+        self.lexer.position = close + 1
+        return Word([Output(self.lexer.text[start:close], line, quoted=True)], line)
 
     def read_bodies(self) -> None:
         """Read the here-documents that begin at this line."""

@@ -114,11 +114,13 @@ class Scope:
             held = self.find(name)
             self.set(name, Array((), why) if isinstance(held, Array) else Scalar(unknown(why, line)))
 
-    def lose_like(self, start: str, why: str, line: int) -> None:
-        """Forget all variables whose names start so: one of them was set, or unset."""
-        names = {*self.variables, *self.given}
+    def lose_like(self, start: str, why: str, line: int, *, is_slurms: bool = False) -> None:
+        """Forget the variables whose names start so: one of them was set, or unset.
+
+        ``is_slurms`` tells that it may be one of Slurm's, which nobody sets, but some unset. IFS is neither.
+        """
+        names = {*self.variables, *(self.given if is_slurms else ())} - {"IFS"}
         self.lose({name for name in names if name.startswith(start) and name.isidentifier()}, why, line)
-        self.maybe_set_by = self.maybe_set_by or why
 
     def remove(self, name: str) -> None:
         """Unset a variable."""
