@@ -277,45 +277,51 @@ class Evaluator:
         self.is_over = False
 
     def _simple(self, command: Simple) -> bool | None:
-        expander = self.expander()
-        if not command.words:
-            for assignment in command.assignments:
-                assign(expander, assignment)
-            if command.redirects:
-                keep_written(self, [], (), command)
-            return None if any(map(runs_commands, command.assignments)) else True
-        words = expander.words(command.words)
+        words = self.expander().words(command.words) if command.words else []
         if not words:
-            for assignment in command.assignments:
-                assign(expander, assignment)
-            return True
+            return self._assignments(command)
         name = words[0].known or ""
         if name in commands.PREFIXES and len(words) > 1 and words[1].known in commands.HANDLERS:
             words = words[1:]
             name = words[0].known or ""
         elif name in self.doubtful:
             return walk_one_of(self, self.doubtful[name], command)
-        if name in commands.HANDLERS and name not in self.functions:
-            handler = commands.HANDLERS[name]
+        if name in self.functions or name in commands.HANDLERS:
             if command.redirects and name != "printf":
                 keep_written(self, words, known_of(words), command)
-            if command.assignments and name in commands.RUN_TEXT:
-                return prefixed(self, command, lambda: handler(self, command, words))
-            if command.assignments:
-                inside = self.scope.copy()
-                for assignment in command.assignments:
-                    assign(Expander(inside, self.source), assignment)
-                keep_counted(self.scope, inside, command.assignments)
-            return handler(self, command, words)
-        if name in self.functions:
-            if command.redirects:
-                keep_written(self, words, known_of(words), command)
-            return prefixed(self, command, lambda: call(self, self.functions[name], words))
+            if name in self.functions:
+                return prefixed(self, command, lambda: call(self, self.functions[name], words))
+            return self._builtin(command, name, words)
         if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
             return walk_one_of(self, possible, command)
+        self._program(command, words)
+        return None
+
+    def _assignments(self, command: Simple) -> bool | None:
+        """Carry out assignments without a command, or before words that have vanished."""
+        for assignment in command.assignments:
+            assign(self.expander(), assignment)
+        if command.redirects:
+            keep_written(self, [], (), command)
+        return None if any(map(runs_commands, command.assignments)) else True
+
+    def _builtin(self, command: Simple, name: str, words: list[Text]) -> bool | None:
+        """Run a builtin of the shell; of the assignments before it most see only what these count on the way."""
+        handler = commands.HANDLERS[name]
+        if command.assignments and name in commands.RUN_TEXT:
+            return prefixed(self, command, lambda: handler(self, command, words))
+        if command.assignments:
+            inside = self.scope.copy()
+            for assignment in command.assignments:
+                assign(Expander(inside, self.source), assignment)
+            keep_counted(self.scope, inside, command.assignments)
+        return handler(self, command, words)
+
+    def _program(self, command: Simple, words: list[Text]) -> None:
+        """Keep the start of a program, with the assignments before it in its environment alone."""
         known = known_of(words)
         keep_written(self, words, known, command)
-        given = input_of(expander, command.redirects) if command.redirects else None
+        given = input_of(self.expander(), command.redirects) if command.redirects else None
         outer = self.scope
         if command.assignments:
             self.scope = outer.copy()
@@ -329,7 +335,6 @@ class Evaluator:
             names = {entry.name for entry in command.assignments}
             self.invocations[before].facts["assigned"] = {name: self.scope.variables[name] for name in sorted(names)}
         self.scope = outer
-        return None
 
     def record(self, words: list[Text], known: tuple[str, ...], line: int, given: Text | None = None) -> None:
         """Keep an invocation, and walk what it hands to another shell; ``given`` is its input where that is known."""

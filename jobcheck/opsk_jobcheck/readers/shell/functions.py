@@ -96,6 +96,7 @@ def call(evaluator: Evaluator, function: Function, words: list[Text]) -> bool | 
 def framed(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> bool | None:
     """Run what ``return`` ends: a function, or a sourced file; then forget its ``local`` variables."""
     frame, was_ended, evaluator.ended = Frame(), evaluator.ended, False
+    fixed = evaluator.scope.fixed
     evaluator.frames.append(frame)
     status = body()
     evaluator.frames.pop()
@@ -104,6 +105,8 @@ def framed(evaluator: Evaluator, body: Callable[[], bool | None], line: int) -> 
         evaluator.scope.adopt(merged(possible, line) if len(possible) > 1 else possible[0].copy())
         status = None
     evaluator.ended = was_ended or (evaluator.ended and not frame.scopes)
+    local = {name for name, _ in frame.hidden} - fixed.keys()
+    evaluator.scope.fixed = {name: why for name, why in evaluator.scope.fixed.items() if name not in local}
     for name, variable in reversed(frame.hidden):
         if variable is None:
             evaluator.scope.forget(name)

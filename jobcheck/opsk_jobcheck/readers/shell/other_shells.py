@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from opsk_jobcheck.readers.shell.changes import changer
 from opsk_jobcheck.readers.shell.directories import directory, place_key, placed, seen, stand
 from opsk_jobcheck.readers.shell.handed_on import HandedOn, hand_on, handed_on
-from opsk_jobcheck.readers.shell.second_scripts import Started, inherited, started_script
+from opsk_jobcheck.readers.shell.second_scripts import SHELLS, Started, inherited, started_script
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Redirect
 from opsk_jobcheck.readers.shell.values import Text
@@ -22,7 +22,6 @@ MAX_STARTED = 16
 """Scripts that are followed into, of all that a script starts."""
 _INNER_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
 _TALKERS = frozenset({"echo", "printf", "which", "type", "man", "alias", "logger"})
-_READERS = frozenset({"bash", "sh", "zsh", "dash"})
 _HAND_INPUT_ON = frozenset(
     {"srun", "env", "time", "nohup", "exec", "numactl", "nice", "stdbuf", "singularity", "apptainer"}
 )
@@ -80,7 +79,7 @@ def _reads_input(known: Sequence[str]) -> int | None:
 
     mpirun gives its input to one rank, ssh to another host: what that means for the job is not followed.
     """
-    at = next((at for at, word in enumerate(known) if word.rpartition("/")[2] in _READERS), None)
+    at = next((at for at, word in enumerate(known) if word.rpartition("/")[2] in SHELLS), None)
     if at is None or (at and known[0].rpartition("/")[2] not in _HAND_INPUT_ON):
         return None
     if any(word.startswith(("--input", "-i")) for word in known[:at]):

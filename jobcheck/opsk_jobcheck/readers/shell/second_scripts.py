@@ -11,7 +11,7 @@ from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope
 from opsk_jobcheck.readers.shell.values import Scalar, Text, unknown
 
 _SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch")
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _STARTERS = frozenset(
     {
         *(
@@ -60,7 +60,7 @@ def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Cal
         return None
     after_shell = False
     for index, (word, known) in enumerate(zip(words, knowns, strict=True)):
-        if known.rpartition("/")[2] in _SHELLS:
+        if known.rpartition("/")[2] in SHELLS:
             after_shell = True
             continue
         if known.startswith(("-", "+")) or (index and knowns[index - 1] in _VALUES):

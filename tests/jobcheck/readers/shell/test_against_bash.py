@@ -146,6 +146,7 @@ SCRIPTS = {
     "output into a process": ("exec > >(cat >/dev/null) 2>&1; TP=4; t $TP", "4"),
     "input from a process": ("read TP < <(echo 4); t x$TP", None),
     "input of a loop from a process": ("while read -r TP; do t $TP; done < <(echo 4); t a", None),
+    "readonly in a function called twice": ("f() { local -r a=$1; t $a; }; f 1 >/dev/null; f 2; a=3; t $a", None),
     "members of which nobody knows how many": ('X=$(ls); A=($X); set -- "${A[@]^^}" x; t $#', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
@@ -196,6 +197,11 @@ def test_what_is_known_is_what_bash_passes(name: str, is_given: bool, tmp_path: 
     assert disagreement(script, tmp_path, environment) == ""
     if known is not None and is_given:
         assert [" ".join(entry.known_words[1:]) for entry in read_by_opsk(script, environment)] == [known]
+
+
+def test_what_is_readonly_in_a_function_is_known_at_its_next_call() -> None:
+    calls = read_by_opsk("f() { local -r a=$1; t $a; }; f 1; f 2; a=3; t $a", {})
+    assert [entry.known_words[1] for entry in calls] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(
