@@ -3,8 +3,9 @@
 Full advice, verdict questions of new and of known recipes, a repeated question, and a worker's memory. Every question
 is about another recipe, so that nothing of it was searched before. A real worker is asked over its pipe, with the state
 as the watcher hands it over; its CPU time is reported, which does not depend on what else the machine does, and the
-wall time beside it. In between the state changes, as it does every 15 s on a busy cluster. Jobs lie in a row by half,
-and anywhere by the other half; a quarter of the nodes is free.
+wall time beside it. Verdicts are asked for and given on one core, which is what their budget is for. In between the
+state changes, as it does every 15 s on a busy cluster. Jobs lie in a row by half, and anywhere by the other half; a
+quarter of the nodes is free.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from benchmarks.found import Found, arguments, run
-from benchmarks.process_use import cpu_s, median_p99, own_peak_bytes, rss_bytes, timed
+from benchmarks.process_use import cpu_s, median_p99, on_one_core, own_peak_bytes, rss_bytes, timed
 from opsk.config import AdvisorConfig, SiteConfig
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.topology.design import rail_optimized_fabric
@@ -103,7 +104,8 @@ def measured_in(folder: Path, nodes: int, questions: int) -> Found:
     with Worker(site, folder) as worker:
         print(f"worker when ready: {rss_bytes(worker.process.pid) / 1e6:.0f} MB")
         found.figures |= full_advice(worker, writer, (state, other), questions)
-        found.figures |= verdicts(worker, questions)
+        with on_one_core(worker.process.pid):
+            found.figures |= verdicts(worker, questions)
         found.figures["worker_bytes"] = rss_bytes(worker.process.pid)
     found.figures["again_median_s"] = statistics.median(asyncio.run(stored(folder, questions)))
     print(f"a stored answer: {1e3 * found.figures['again_median_s']:.2f} ms", flush=True)
@@ -215,7 +217,7 @@ def verdicts(worker: Worker, questions: int) -> dict[str, float]:
         found[f"verdict_{name}_median_s"], found[f"verdict_{name}_p99_s"] = median_p99(times)
         if name == "known":
             found["verdicts_per_s"] = 1 / max(spent_s, 1e-4)
-        print(f"verdict question, of a {name} recipe: {_in_ms(times, digits=1)}, CPU {spent_s * 1e3:.1f} ms")
+        print(f"verdict question, of a {name} recipe: {_in_ms(times, digits=2)}, CPU {spent_s * 1e3:.1f} ms")
     return found
 
 
