@@ -34,8 +34,8 @@ from opsk_jobcheck.readers.script import MAX_WANTED_FILES, read_script
 from opsk_jobcheck.rendering import MAX_LINES, lines
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
+from opsk_jobcheck.site_thinker import SiteThinker
 from opsk_jobcheck.stored import context_of, key_of
-from opsk_jobcheck.thinking import SiteThinker
 from tests.fakes.hostile_questions import advise_question, submit_question
 from tests.fakes.mutations import FuzzCase, fuzz_case
 from tests.fakes.recipes import TEMPLATES, Script

@@ -68,7 +68,7 @@ def half_width(advice: Advice) -> float:
     """Return the upper end of the time's range over its middle."""
     assert advice.prediction is not None
     step = advice.prediction.time.step_s
-    return float(step.high[0] / step.expected[0])
+    return float(step.high / step.expected)
 
 
 def test_a_read_command_has_the_range_of_a_plan_with_every_input_stated() -> None:

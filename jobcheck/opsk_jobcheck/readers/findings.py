@@ -33,6 +33,8 @@ class Findings:
 
     def where(self, line: int) -> tuple[str, int]:
         """Return the file and the line in it of a line of the whole that was read."""
+        if not self.places.starts:  # nothing but the script was read
+            return self.file, line
         file, number = self.places.where(line)
         return file or self.file, number
 

@@ -79,7 +79,6 @@ _NEED_RUN = ("colossalai", "torchx", "flux", "tune")
 """Names of other things too: they are launchers where ``run`` follows."""
 _PROFILERS = ("nsys", "ncu", "rocprof", "rocprofv3")
 _PROFILED = re.compile(rf"(?:^|[\s/;&])({'|'.join(_PROFILERS)})(?=\s)")
-_BLANK = re.compile(r"[ \t\n]")
 _LOOKS = frozenset(
     {"hostname", "nvidia-smi", "rocm-smi", "ip", "uname", "env", "date", "true", "sleep", "df", "ibstat"}
 )
@@ -213,7 +212,11 @@ def _looks_around(invocation: Invocation) -> bool:
 
 def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
     """Return the profilers that a shell's text (``bash -c "..."``) starts."""
-    texts = [text[:65536] for entry in invocations for text in entry.shown_words if _BLANK.search(text)]
+    words = [text for entry in invocations for text in entry.shown_words]
+    everything = "\n".join(words)
+    if not any(name in everything for name in _PROFILERS):  # nearly all scripts
+        return set()
+    texts = [text[:65536] for text in words if " " in text or "\n" in text or "\t" in text]
     speaking = [text for text in texts if any(name in text for name in _PROFILERS)]
     return {name for text in speaking for name in _PROFILED.findall(text)}
 

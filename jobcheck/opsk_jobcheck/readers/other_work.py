@@ -40,7 +40,14 @@ _CONTAINERS = frozenset({"docker", "podman", "enroot", "singularity", "apptainer
 
 
 def does_other_work(invocation: Invocation) -> bool:
-    """Return whether a command's program is certainly not a trainer, by its name."""
+    """Return whether a command's program is certainly not a trainer, by its name; worked out once."""
+    found: bool | None = invocation.facts.get("other work")
+    if found is None:
+        found = invocation.facts["other work"] = _does_other_work(invocation)
+    return found
+
+
+def _does_other_work(invocation: Invocation) -> bool:
     first_names = names_of(invocation)[:8]
     if any(first in _CONTAINERS and second in _IMAGES for first, second in pairwise(first_names)):
         return True

@@ -34,14 +34,14 @@ from opsk_jobcheck.readers.other_runs import doubt_what_differs
 from opsk_jobcheck.readers.other_work import does_other_work, training_only
 from opsk_jobcheck.readers.programs import SHAPE, flagged
 from opsk_jobcheck.readers.ranks import doubt_replicas, read_ranks
-from opsk_jobcheck.readers.reading import Match, Reading, best_match
+from opsk_jobcheck.readers.reading import Match, Reader, Reading, best_match
 from opsk_jobcheck.readers.registry import READERS
 from opsk_jobcheck.readers.resources import Resources
 from opsk_jobcheck.readers.sbatch import merge, read_directives
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, placed
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
-from opsk_jobcheck.readers.shell.values import Run, Text, literal
+from opsk_jobcheck.readers.shell.values import HANDS_OVER, Invocation, Run, Text, literal
 from opsk_jobcheck.readers.slurm_variables import slurm_variables
 from opsk_jobcheck.readers.spares import is_own_launch, without_spares
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
@@ -152,7 +152,7 @@ def _read(
 ) -> Workload:
     """Put together what resources, framework and named files say."""
     acting = commands(result.invocations)
-    found = best_match(READERS, training_only(acting)) or best_match(READERS, acting)
+    found = _best_match(acting)
     findings = Findings(file, places=result.places)
     _resources(resources, findings)
     resources = without_spares(resources, acting, findings)
@@ -195,6 +195,18 @@ def _read(
         unknown=tuple(findings.unknown.values()),
         problems=tuple(findings.problems),
     )
+
+
+def _best_match(acting: Sequence[Invocation]) -> tuple[Reader, Match] | None:
+    """Return the command to be read and its reader: what hands a text to a shell counts where nothing in that does."""
+    training = training_only(acting)
+    own = [entry for entry in training if HANDS_OVER not in entry.facts]
+    for row in [own, training, acting]:
+        if row is own or len(row) > len(own):
+            found = best_match(READERS, row)
+            if found is not None:
+                return found
+    return None
 
 
 def _cut_off(result: Run, findings: Findings) -> None:

@@ -65,6 +65,8 @@ def _on_nodes(resources: Resources, asked: Argument, findings: Findings) -> Reso
 def _start(invocation: Invocation) -> int | None:
     """Return where the words behind ``opsk launch`` begin."""
     names = names_of(invocation)
+    if "opsk" not in names:  # nearly no command has that word
+        return None
     return next((at + 2 for at in range(len(names) - 1) if names[at : at + 2] == ("opsk", "launch")), None)
 
 

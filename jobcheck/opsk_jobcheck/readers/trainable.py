@@ -227,20 +227,19 @@ def _says_all(name: str, value: str | None) -> bool:
 def _of_programs(invocation: Invocation, script: str) -> str | None:
     """Return the reason that the name of the program gives."""
     texts = invocation.known_words
-    has_tune = any(text.endswith("tune") for text in texts)
-    previous = ""
+    if "-m" in texts or not _SUBCOMMANDS.isdisjoint(texts) or any(text.endswith("tune") for text in texts):
+        telling = list(range(len(texts)))
+    else:  # most commands: their program alone
+        telling = [at for at, text in enumerate(texts) if text.endswith(_PROGRAM_ENDINGS)]
     before: set[str] = set()
-    for word, text in zip(invocation.words, texts, strict=True):
-        if not (has_tune or previous == "-m" or text in _SUBCOMMANDS or text.endswith(_PROGRAM_ENDINGS)):
-            previous = text
-            continue
+    for at in telling:
+        word, text, previous = invocation.words[at], texts[at], texts[at - 1] if at else ""
         is_program = text.endswith(_PROGRAM_ENDINGS) or previous == "-m"
         is_subcommand = text in _SUBCOMMANDS and previous.rpartition("/")[2] in _WITH_SUBCOMMANDS
         if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):
             what = next((what for what, pattern in _PROGRAMS if pattern.search(text)), None)
             if what:
                 return f"{what} ({_place(text.rpartition('/')[2][:MAX_SHOWN], script, word.line)})"
-        previous = text
         before.add(text.rpartition("/")[2])
     return None
 

@@ -299,3 +299,19 @@ def test_arguments_that_set_variables_by_their_names_leave_words_and_later_value
     workload = read_script(script, file="job.sh")
     assert (workload.framework, workload.plan.tp, workload.plan.nodes) == ("megatron-lm", 8, 2)
     assert workload.model.seq is None, "an argument may have set it"
+
+
+AFTERWARDS = 'bash -c "python run_clm.py --model_name_or_path Qwen/Qwen2-7B --max_steps 5 --block_size 512"'
+
+
+@pytest.mark.parametrize(
+    ("command", "framework"),
+    [
+        (f"srun {AFTERWARDS}", "hf-trainer"),
+        # a program's own words may hold a command for later: what it trains is what trains
+        (f"srun torchrun pretrain_gpt.py {SHAPE} --micro-batch-size 1 --on-exit {AFTERWARDS}", "megatron-lm"),
+        (f"srun torchrun pretrain_gpt.py {SHAPE} --micro-batch-size 1 --on-exit bash -c 'echo done'", "megatron-lm"),
+    ],
+)
+def test_of_a_shell_and_of_what_it_is_given_that_is_read_which_trains(command: str, framework: str) -> None:
+    assert read(f"{HEAD}{command}\n").framework == framework

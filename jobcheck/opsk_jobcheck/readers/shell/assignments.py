@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import Scope
-from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Output, Param, Segment
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, Variable, is_countable, join, unknown
+from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Lit, Output, Param, Segment
+from opsk_jobcheck.readers.shell.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join, unknown
 
 
 class Expanded(NamedTuple):
@@ -20,7 +20,7 @@ class Expanded(NamedTuple):
 def expanded(expander: Expander, assignment: Assignment) -> Expanded:
     """Return the right side of an assignment."""
     if assignment.words is not None:
-        return Expanded(Text(), tuple(expander.words(assignment.words)))
+        return Expanded(NOTHING, tuple(expander.words(assignment.words)))
     return Expanded(expander.text(assignment.value))
 
 
@@ -59,7 +59,8 @@ def _with_first(before: Array, text: Text, *, append: bool) -> Variable:
 def runs_commands(assignment: Assignment) -> bool:
     """Tell whether a value is what commands print: they may fail, and then the assignment does."""
     words = [*(assignment.words or ()), *([assignment.value] if assignment.value is not None else [])]
-    return any(_runs_commands(segment) for word in words for segment in word.segments)
+    segments = [segment for word in words for segment in word.segments if type(segment) is not Lit]
+    return any(map(_runs_commands, segments))
 
 
 def _runs_commands(segment: Segment) -> bool:

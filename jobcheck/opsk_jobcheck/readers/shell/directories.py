@@ -22,6 +22,7 @@ _ODD = "it is no name that a file would have"
 _MOVES = {"srun": ("--chdir", "-D"), "env": ("--chdir", "-C"), "sudo": ("--chdir", "-D"), "make": ("--directory", "-C")}
 _OF_STEP = "--container-workdir"
 _CONTAINERS = (_OF_STEP, "--workdir", "--pwd", "--cwd", "-w")
+_STARTS = (*_CONTAINERS, *(flag for flags in _MOVES.values() for flag in flags))
 _BOXES = frozenset({"singularity", "apptainer", "docker", "podman", "enroot", "shifter", "charliecloud", "ch-run"})
 
 
@@ -108,7 +109,7 @@ def command_directory(words: Sequence[Text], known: Sequence[str], where: Text) 
     """Return where the last program of a command runs that may take it elsewhere (``srun --chdir``, a container)."""
     moves = _MOVES.get(known[0].rpartition("/")[2], ()) if known else ()
     for index, name in enumerate(known[:-1]):
-        if name[:1] != "-":
+        if not name.startswith(_STARTS):
             continue
         flag, equals, value = name.partition("=")
         if flag in moves:

@@ -53,6 +53,7 @@ from opsk_jobcheck.readers.shell.values import (
     Run,
     Text,
     known_of,
+    literal,
 )
 
 MAX_INVOCATIONS = 2500
@@ -286,11 +287,14 @@ class Evaluator:
             name = words[0].known or ""
         elif name in self.doubtful:
             return walk_one_of(self, self.doubtful[name], command)
-        if name in self.functions or name in commands.HANDLERS:
+        if name in self.functions:
+            if command.redirects:  # what it writes is not what a program of its name would
+                called = [literal(f"{name}()", words[0].line), *words[1:]]
+                keep_written(self, called, known_of(called), command)
+            return prefixed(self, command, lambda: call(self, self.functions[name], words))
+        if name in commands.HANDLERS:
             if command.redirects and name != "printf":
                 keep_written(self, words, known_of(words), command)
-            if name in self.functions:
-                return prefixed(self, command, lambda: call(self, self.functions[name], words))
             return self._builtin(command, name, words)
         if self.functions and words[0].known is None and (possible := named_like(words[0], self.functions.values())):
             return walk_one_of(self, possible, command)

@@ -14,11 +14,10 @@ from opsk_jobcheck.readers.shell.patterns import quoted
 from opsk_jobcheck.readers.shell.printed import printed
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.source import MARK_OPEN, Source, line_source, unmarked
-from opsk_jobcheck.readers.shell.splitting import longer, split_by
+from opsk_jobcheck.readers.shell.splitting import longer, split_by, unsplit
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.readers.shell.values import (
     MAX_ARRAY_WORDS,
-    MAX_VALUE_CHARS,
     PRINTED,
     Array,
     Part,
@@ -58,10 +57,10 @@ class Expander:
         self.source.spend(8 * len(words))
         out: list[Text] = []
         for word in words:
-            segment = word.segments[0] if len(word.segments) == 1 else None
-            text = segment.text if isinstance(segment, Lit) else ""
-            if text and len(text) <= MAX_VALUE_CHARS and "{" not in text and MARK_OPEN not in text:
-                out.append(literal(text, word.segments[0].line))  # most words: nothing to be split
+            if word.plain:  # most words: nothing to be split
+                out.append(literal(word.plain, word.line))
+            elif text := unsplit(word):
+                out.append(literal(text, word.segments[0].line))
             elif is_braced(word):
                 made = braced(word)
                 out += self.words(made) if made is not None else [_some("its braces are not followed", word.line)]
@@ -85,7 +84,7 @@ class Expander:
             elif (segment.op or not segment.quoted) and self.scope.ifs() != DEFAULT_IFS:
                 blank = unknown("members are joined by an IFS that is not the usual one", segment.line)
             return join(
-                piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))
+                [piece for index, member in enumerate(members) for piece in ((blank, member) if index else (member,))]
             )
         return self._single(segment)
 

@@ -6,7 +6,7 @@ import re
 import sys
 from bisect import bisect_right
 
-from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
+from opsk_jobcheck.readers.shell.source import MARK_OPEN, ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
@@ -35,6 +35,8 @@ PLACEHOLDER = re.compile(r"<[A-Za-z][\w./-]*(?: [\w./-]+)*>(?=[\s\"'\\]|$)")
 _MARKS = frozenset("'\"\\$`#")
 WORD_ENDS = frozenset(" \t\n;&|<>()")
 MAX_DEPTH = 60
+MAX_PLAIN_CHARS = 1 << 16
+"""A longer run of words may hold one that is too long to be followed: each is looked at by itself."""
 
 
 class Lexer:
@@ -62,10 +64,10 @@ class Lexer:
 
     def _look_up_line(self, offset: int) -> None:
         """Look a character's line up; most are on the line that was asked for last."""
-        following = bisect_right(self._starts, offset)
-        index = following - 1 if following else 0
-        self._line, self._line_start = self._lines[index], self._starts[index]
-        self._line_end = self._starts[following] if following < len(self._starts) else sys.maxsize
+        starts = self._starts
+        following = bisect_right(starts, offset) or 1
+        self._line, self._line_start = self._lines[following - 1], starts[following - 1]
+        self._line_end = starts[following] if following < len(starts) else sys.maxsize
 
     def skip_blank(self) -> None:
         """Skip blanks, joined lines and a comment, but no newline."""
@@ -110,12 +112,12 @@ class Lexer:
 
     def read_word(self, *, is_within: bool = False) -> Word | None:
         """Read one word, or return ``None`` when none starts here; ``is_within`` one that has begun before."""
-        line = self.line()
+        line, text = self.line(), self.text
         segments: list[Segment] = []
         while self.position < self.end:
-            sign = self.text[self.position]
+            sign = text[self.position]
             if sign in WORD_ENDS:
-                if sign != "<" or not (match := PLACEHOLDER.match(self.text, self.position)):
+                if sign != "<" or not (match := PLACEHOLDER.match(text, self.position)):
                     break
                 segments.append(Lit(match.group(), self.line(), quoted=True))
                 self.position = match.end()
@@ -123,7 +125,7 @@ class Lexer:
                 if sign == "#" and not segments and not is_within:
                     break
                 self._read_segment(segments, sign)
-            elif match := _PLAIN.match(self.text, self.position):
+            elif match := _PLAIN.match(text, self.position):
                 segments.append(Lit(match.group(), self.line()))
                 self.position = match.end()
             else:
@@ -139,14 +141,23 @@ class Lexer:
         match = _PLAIN_WORDS.match(self.text, self.position)
         if match is None:
             return []
-        words, start, self.position = list[Word](), self.position, match.end()
-        while start < self.position:
-            line = self._line_of(start)
-            end = min(self._line_end, self.position)
-            is_within = end < self.position and self.text[end - 1] not in " \t"
-            if is_within and (rest := _PLAIN.match(self.text, end)):
+        words, start, stop = list[Word](), self.position, match.end()
+        self.position = stop
+        whole, starts = match.group(), self._starts
+        is_plain = "{" not in whole and MARK_OPEN not in whole and len(whole) <= MAX_PLAIN_CHARS
+        following = bisect_right(starts, start) or 1
+        while start < stop:
+            line = self._lines[following - 1]
+            end = min(starts[following], stop) if following < len(starts) else stop
+            following += 1
+            if end <= start:
+                continue  # the word before reaches over all of it
+            if end < stop and self.text[end - 1] not in " \t" and (rest := _PLAIN.match(self.text, end)):
                 end = rest.end()  # a word stands where it begins
-            words += [Word([Lit(word, line)], line) for word in self.text[start:end].split()]
+            if is_plain:
+                words += [Word(None, line, word) for word in self.text[start:end].split()]
+            else:
+                words += [Word([Lit(word, line)], line) for word in self.text[start:end].split()]
             start = end
         return words
 

@@ -12,7 +12,7 @@ from opsk_jobcheck.readers.shell.handed_on import HandedOn, hand_on, handed_on
 from opsk_jobcheck.readers.shell.second_scripts import SHELLS, Started, inherited, started_script
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Redirect
-from opsk_jobcheck.readers.shell.values import Text
+from opsk_jobcheck.readers.shell.values import HANDS_OVER, Text
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
@@ -55,13 +55,27 @@ def walk_handed_over(
     shell: int | None = None
     for at, before in enumerate(known[:-1], start=1):
         if shell is not None and _INNER_SCRIPT.fullmatch(before):
-            _inner(evaluator, words[at], tuple(words[at + 2 :]), handed_on(words[:shell], known[:shell]))
+            _hand_over(evaluator, words, known, words[at], shell=shell, behind=at + 2)
             return
         if before in _SHELLS:
             shell = at
     if given is not None and (rest := _reads_input(known)) is not None:
         behind = len(words) - rest
-        _inner(evaluator, given, tuple(words[behind:]), handed_on(words[:behind], known[:behind]))
+        _hand_over(evaluator, words, known, given, shell=behind, behind=behind)
+
+
+def _hand_over(
+    evaluator: Evaluator, words: Sequence[Text], known: Sequence[str], text: Text, *, shell: int, behind: int
+) -> None:
+    """Walk a text that the command kept last gives to its shell, whose name ends before the word ``shell``.
+
+    Words from ``behind`` on are that shell's arguments.
+    """
+    outer, before = evaluator.invocations[-1], len(evaluator.invocations)
+    _inner(evaluator, text, tuple(words[behind:]), handed_on(words[:shell], known[:shell]))
+    starts_program = "-m" in known[:shell] or any(word.endswith(".py") for word in known[:shell])
+    if len(evaluator.invocations) > before and not starts_program:
+        outer.facts[HANDS_OVER] = True
 
 
 def input_of(expander: Expander, redirects: Sequence[Redirect]) -> Text | None:

@@ -95,7 +95,8 @@ class Parser:
             sign = lexer.text[lexer.position : lexer.position + 1]
             if sign == "\n":
                 lexer.position += 1
-                self.redirections.read_bodies()
+                if self.redirections.waiting:
+                    self.redirections.read_bodies()
                 lexer.skip_idle_lines()
             elif sign not in (";", "&") or lexer.text.startswith((";;", ";&"), lexer.position):
                 return
@@ -152,9 +153,11 @@ class Parser:
     def _command(self) -> Command:
         """Parse one command, simple or compound."""
         self.count += 1
-        self.depth += 1
-        if self.count > MAX_COMMANDS or self.depth > MAX_NESTING:
+        if self.count > MAX_COMMANDS or self.depth >= MAX_NESTING:
             raise ShellLimitError("the script has more or deeper commands than opsk follows")
+        if not self._keyword() and not self.lexer.starts("("):  # no compound command begins without either
+            return self._simple()
+        self.depth += 1
         try:
             return self._compound() or self._simple()
         finally:
@@ -335,8 +338,8 @@ class Parser:
                 words += plain
                 continue
             lexer.skip_blank()
-            sign = lexer.text[lexer.position : lexer.position + 1]
             start = lexer.position
+            sign = lexer.text[start : start + 1]
             if sign in REDIRECTION_STARTS and (redirect := self.redirections.read()):
                 if redirect.op == PROCESS:
                     add_process(words, redirect, lexer.text[start - 1 : start])
@@ -359,10 +362,10 @@ class Parser:
         match = _ASSIGNMENT.match(self.lexer.text, self.lexer.position)
         if not match:
             return None
-        line = self.lexer.line()
-        self.lexer.position = match.end()
+        line, end = self.lexer.line(), match.end()
+        self.lexer.position = end
         name, index, append = match.group(1), match.group(2) or "", bool(match.group(3))
-        if self.lexer.text[match.end() : match.end() + 1] != "(":
+        if self.lexer.text[end : end + 1] != "(":
             return Assignment(name, line, self.lexer.read_word(is_within=True), append, index)
         self.lexer.position += 1
         words: list[Word] = []

@@ -6,9 +6,20 @@ import re
 from collections.abc import Iterable
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
-from opsk_jobcheck.readers.shell.values import Part, Text
+from opsk_jobcheck.readers.shell.source import MARK_OPEN
+from opsk_jobcheck.readers.shell.syntax import Lit, Word
+from opsk_jobcheck.readers.shell.values import MAX_VALUE_CHARS, Part, Text
 
 _BLANKS = re.compile(r"[ \t\n]+")
+
+
+def unsplit(word: Word) -> str:
+    """Return the text of a word that is one piece of text, in quotes or not, and in which nothing is to be expanded."""
+    segments = word.segments
+    if len(segments) != 1 or not isinstance(only := segments[0], Lit):
+        return ""
+    text = only.text
+    return text if len(text) <= MAX_VALUE_CHARS and "{" not in text and MARK_OPEN not in text else ""
 
 
 def longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:

@@ -47,16 +47,32 @@ class Output:
 Segment = Lit | Param | Arith | Output
 
 
-@dataclass(slots=True)
 class Word:
-    """One word of a command before expansion."""
+    """One word of a command before expansion.
 
-    segments: list[Segment]
-    line: int
+    ``plain`` is its text where it is nothing but itself, as most words of long commands are, and empty for any other:
+    segments of such a word are made only for who asks for them.
+    """
+
+    __slots__ = ("_segments", "line", "plain")
+
+    def __init__(self, segments: list[Segment] | None, line: int, plain: str = "") -> None:
+        self._segments = segments
+        self.line = line
+        self.plain = plain
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The pieces that are expanded each by itself."""
+        if self._segments is None:
+            self._segments = [Lit(self.plain, self.line)]
+        return self._segments
 
     @property
     def bare(self) -> str | None:
         """The word when it is one unquoted literal, else ``None``: only such a word can be a keyword."""
+        if self.plain:
+            return self.plain
         if len(self.segments) == 1 and isinstance(self.segments[0], Lit) and not self.segments[0].quoted:
             return self.segments[0].text
         return None

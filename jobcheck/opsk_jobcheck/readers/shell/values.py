@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ MAX_VALUE_CHARS = 1 << 16
 MAX_VALUE_PARTS = 4096
 MAX_ARRAY_WORDS = 4096
 MAX_MENTIONS = 256
+HANDS_OVER = "hands over"
+"""The fact about a command that all it does is to give a text to a shell, in which commands were found."""
 PRINTED = "it is what `"
 """How the reason begins of what a program prints: twice the same program need not print the same."""
 
@@ -46,7 +48,8 @@ class Text(NamedTuple):
         """The whole string, or ``None`` when a part of it is unknown."""
         parts = self.parts
         if len(parts) == 1:  # nearly all texts: this is asked thousands of times a script
-            return None if parts[0].why else parts[0].text
+            only = parts[0]
+            return None if only.why else only.text
         for part in parts:
             if part.why:
                 return None
@@ -88,7 +91,7 @@ class Text(NamedTuple):
         return "".join(_unknown_key(part) if part.why else part.text for part in self.parts)
 
 
-_NOTHING = Text()
+NOTHING = Text()
 _new = tuple.__new__
 
 
@@ -138,7 +141,8 @@ class Invocation:
         """The words for people, unknown parts as an ellipsis."""
         found: tuple[str, ...] | None = self.facts.get("shown words")
         if found is None:
-            found = self.facts["shown words"] = tuple([word.shown for word in self.words])
+            pairs = zip(self.known_words, self.words, strict=True)
+            found = self.facts["shown words"] = tuple([known or word.shown for known, word in pairs])
         return found
 
 
@@ -183,7 +187,7 @@ def may_be_files(words: Iterable[Text]) -> bool:
 def literal(text: str, line: int) -> Text:
     """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
     if not text:
-        return _NOTHING
+        return NOTHING
     part = _new(Part, (text, line, "", False, False, (), False))
     return _new(Text, ((part,),))
 
@@ -193,25 +197,30 @@ def unknown(why: str, line: int, *, filled: bool = False) -> Text:
     return Text((Part("", line, why or "not known", filled),))
 
 
-def join(texts: Iterable[Text]) -> Text:
+def join(texts: Sequence[Text]) -> Text:
     """Return texts one behind the other, neighbouring literals of one line joined, within the size limits."""
-    texts = tuple(texts)
     if len(texts) == 1 and len(texts[0].parts) == 1:  # nothing to be joined: most words
         only = texts[0].parts[0]
         if (only.text or only.why) and len(only.text) <= MAX_VALUE_CHARS:
             return texts[0]
     parts: list[Part] = []
     chars = 0
+    open_line: int | None = None  # of the literal at the end, if there is one
     for text in texts:
         for part in text.parts:
-            chars += len(part.text)
-            if parts and not part.why and not parts[-1].why and parts[-1].line == part.line:
-                parts[-1] = Part(parts[-1].text + part.text, part.line)
-            elif part.text or part.why:
+            if part.why:
                 parts.append(part)
+                open_line = None
+            elif piece := part.text:
+                chars += len(piece)
+                if part.line == open_line:
+                    parts[-1] = Part(parts[-1].text + piece, open_line)
+                else:
+                    parts.append(part)
+                    open_line = part.line
         if chars > MAX_VALUE_CHARS or len(parts) > MAX_VALUE_PARTS:
             return unknown("the value grows too long to be followed", parts[0].line if parts else 0, filled=True)
-    return Text(tuple(parts))
+    return _new(Text, (tuple(parts),))
 
 
 def blend(one: Text, other: Text, why: str, line: int) -> Text:

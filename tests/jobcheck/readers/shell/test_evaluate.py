@@ -271,3 +271,9 @@ def test_a_file_that_several_commands_write_is_not_known(writer: str) -> None:
 @pytest.mark.parametrize("script", ["V=4\nf() { local -n r=$1; r=8; }\nf V", "V=4\ndeclare -n r=V\nr=8"])
 def test_a_variable_with_another_name_is_not_followed(script: str) -> None:
     assert known(read(script), "V") is None
+
+
+@pytest.mark.parametrize("name", ["echo", "printf", "cat", "say"])
+def test_what_a_function_writes_is_not_what_a_program_of_its_name_would(name: str) -> None:
+    result = read(f"echo old > ds.json\n{name}() {{ command cat other; }}\n{name} new > ds.json\n")
+    assert result.changed == {"ds.json": f"{name}()"}
