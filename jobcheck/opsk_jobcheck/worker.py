@@ -21,7 +21,7 @@ from opsk.config import SiteConfig
 from opsk.errors import OpskError
 from opsk.units import GIB
 from opsk_jobcheck.protocol import HEADER_BYTES, frame
-from opsk_jobcheck.thinking import Advised, SiteThinker, Thinker, Thought
+from opsk_jobcheck.thinking import Advised, Thinker, Thought
 
 MAX_ADDRESS_SPACE_BYTES = 8 * GIB
 """A script that makes the analysis grow beyond this kills only its own worker."""
@@ -104,5 +104,7 @@ def advised_of(document: dict[str, Any]) -> Advised | None:
 
 
 if __name__ == "__main__":
+    from opsk_jobcheck.site_thinker import SiteThinker  # the advisor, which reads frames here, does not load all that
+
     logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")
     run(SiteThinker)

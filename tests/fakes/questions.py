@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from opsk.costmodel.predict import predict
+from opsk.costmodel.predict import predict_one
 from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.workload import Workload
@@ -24,5 +23,5 @@ def question_of(workload: Workload) -> Question:
         cluster=CLUSTER,
         efficiency=DEFAULT,
         workload=workload,
-        prediction=predict(completion.model, PlanTable.of([completion.plan]), CLUSTER),
+        prediction=predict_one(completion.model, completion.plan, CLUSTER),
     )

@@ -1,0 +1,141 @@
+"""How is one site's analysis asked? Read the script, predict, place, render: what a worker does with a thought."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from opsk.config import SiteConfig
+from opsk.workload.workload import Workload
+from opsk_jobcheck.advice import Advice
+from opsk_jobcheck.document import kept_text, record
+from opsk_jobcheck.enforcing import memory_guesses, oom_probability, why_oom, would_fit
+from opsk_jobcheck.kept import Kept
+from opsk_jobcheck.live.handing import LiveReader, fingerprint
+from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
+from opsk_jobcheck.live.watching import FOLDER_VARIABLE, is_watched
+from opsk_jobcheck.protocol import MAX_FILES
+from opsk_jobcheck.readers.free_numbers import FreeNumbers
+from opsk_jobcheck.readers.numbered import Numbered, text_digest
+from opsk_jobcheck.readers.script import read_script
+from opsk_jobcheck.rendering import lines, per_task, short_lines
+from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.site import site_adviser
+from opsk_jobcheck.stored import short_hash
+from opsk_jobcheck.thinking import Advised, Thought
+from opsk_jobcheck.told import Told, ToldBefore
+
+log = logging.getLogger(__name__)
+
+WARM_UP = (
+    "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --num-layers 24 --hidden-size 2048 "
+    "--num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 "
+    "--global-batch-size 128 --vocab-size 50257 --train-iters 1 --use-distributed-optimizer\n"
+)
+SLOW_S = 0.05
+"""A script whose reading takes longer is not read once more to learn about it."""
+
+
+class SiteThinker:
+    """The real analysis for one site.
+
+    Raises
+    ------
+    OpskError
+        When the site names a cluster or a fabric that cannot be read.
+    """
+
+    def __init__(self, site: SiteConfig) -> None:
+        self._is_kept = site.store.url is not None
+        folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
+        self._adviser = replace(site_adviser(site, with_wires=bool(folder)), kept=Kept())
+        self._verdicts_only = replace(self._adviser, search=False)
+        self._told_before = ToldBefore()
+        self._free_numbers = FreeNumbers()
+        self._live: LiveReader | None = None
+        if folder and self._adviser.wires is not None:
+            self._live = LiveReader(Path(folder), time.monotonic, fingerprint(self._adviser.wires))
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Think once about a script of our own: the first user is not to wait for what every process loads once."""
+        thought = Thought(text=WARM_UP, file="", request=SlurmRequest(nodes=2, gpus_per_node=8), files={})
+        try:
+            for quick in (True, False):
+                self.think(replace(thought, quick=quick))
+        except Exception:
+            log.exception("no advice on a script of our own")
+
+    def think(self, thought: Thought) -> Advised:
+        """Return the advice; nothing here opens a path that the script names."""
+        request = self._on_partition(thought.request)
+        read = partial(read_script, thought.text, file=thought.file, request=request, files=thought.files)
+        began = time.monotonic()
+        workload = read()
+        is_slow = thought.is_hurried or time.monotonic() - began > SLOW_S
+        free = () if is_slow else self._free(thought, request, workload, read)
+        advised = self._advised(thought, workload)
+        return replace(advised, free=free) if free else advised
+
+    def _free(
+        self, thought: Thought, request: SlurmRequest, workload: Workload, read: Callable[..., Workload]
+    ) -> tuple[int, ...]:
+        """Return which numbers of the script what was read does not depend on, as far as that is known."""
+        numbered = Numbered.of(thought.text)
+        if numbered is None:
+            return ()
+        files = tuple((path, text_digest(text)) for path, text in sorted(thought.files.items()))
+        context = (thought.file, request, files)
+        return self._free_numbers.of(numbered, context, workload, lambda places: read(numbers_at=places))
+
+    def _advised(self, thought: Thought, workload: Workload) -> Advised:
+        """Return the advice on what was read."""
+        known = {*thought.files, *thought.unread}
+        wanted = tuple(path for path in workload.wanted_files if path not in known)[:MAX_FILES]
+        if wanted and thought.may_want:
+            # a wrapper trains nothing by itself: what it starts or sources may
+            return Advised(wanted=wanted)
+        if not workload.is_training:
+            return Advised(silent=True)
+        live = self._live.state() if self._live is not None and not thought.quick else None
+        asked = ANY_NODES if thought.quick else wanted_nodes(thought.text, thought.request)
+
+        def worked_out() -> Told:
+            adviser = self._verdicts_only
+            if not thought.quick:
+                adviser = replace(self._adviser, live=live, is_hurried=thought.is_hurried)
+            return self._told(adviser.advise(workload, asked), thought)
+
+        told = self._told_before.get(workload, asked, thought, live, worked_out)
+        return told.of_script(short_hash(thought.text))
+
+    def _told(self, advice: Advice, thought: Thought) -> Told:
+        said = _advised(advice, thought)
+        return Told(advised=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice))
+
+    def _on_partition(self, request: SlurmRequest) -> SlurmRequest:
+        """Return a request with the nodes that its partition gives, where it asks for no number and Slurm was asked."""
+        live = self._live.state() if self._live is not None and request.is_left_to_partition else None
+        return live.with_least_nodes(request, self._adviser.default_partition) if live is not None else request
+
+
+def _advised(advice: Advice, thought: Thought) -> Advised:
+    """Return what is said of one piece of advice, without its record."""
+    is_array, plain = thought.request.is_array, thought.ascii_only
+    told = lines(advice, thought.detail, ascii_only=plain) if not thought.quick else ()
+    return Advised(
+        opted_out=advice.workload.opted_out,
+        verdict=str(advice.verdict),
+        is_short=advice.is_short,
+        lines=per_task(told, is_array=is_array, ascii_only=plain),
+        short_lines=per_task(short_lines(advice, ascii_only=plain), is_array=is_array, ascii_only=plain),
+        oom_probability=oom_probability(advice),
+        guessed=memory_guesses(advice),
+        why=why_oom(advice),
+        would_fit=would_fit(advice),
+    )
