@@ -62,10 +62,10 @@ class PlacementAdvice:
 class Advice:
     """The answer to one submission.
 
-    ``prediction`` has one row, the asked plan; it is ``None`` when the verdict is ``unknown``, and then ``why_unknown``
-    says in words what stood in the way. ``is_searched`` tells whether other plans were looked at, ``is_short`` that
-    they or the placement were left out because many wait; ``is_gpu_known`` whether the GPU that the job asks for is in
-    the catalogue.
+    ``prediction`` is that of the asked plan alone (see `predict_one`); it is ``None`` when the verdict is ``unknown``,
+    and then ``why_unknown`` says in words what stood in the way. ``is_searched`` tells whether other plans were looked
+    at, ``is_short`` that they or the placement were left out because many wait; ``is_gpu_known`` whether the GPU that
+    the job asks for is in the catalogue.
     """
 
     verdict: Verdict

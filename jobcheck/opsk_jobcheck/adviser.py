@@ -119,7 +119,9 @@ class Adviser:
             why = f"{error.message}{'; ' if error.hint else ''}{error.hint}"
             return replace(bare, is_gpu_known=False, why_unknown=(why,))
         try:
-            return self._predicted(replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed)), wanted)
+            if cluster is not bare.cluster:
+                bare = replace(bare, cluster=cluster, assumed=(*bare.assumed, *assumed))
+            return self._predicted(bare, wanted)
         except OpskError as error:
             return replace(bare, why_unknown=(error.message,))
 
@@ -150,7 +152,7 @@ class Adviser:
             software=plan.software,
         )
         prediction = self._prediction(model, plan, cluster, efficiency)
-        verdict = verdict_of(float(prediction.memory.fit_probability[0]))
+        verdict = verdict_of(float(prediction.memory.fit_probability))
         question = Question(
             model=model,
             plan=plan,

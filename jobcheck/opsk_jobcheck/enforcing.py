@@ -17,7 +17,7 @@ def oom_probability(advice: Advice) -> float | None:
     """Return the probability to run out of memory; ``None`` when nothing was predicted."""
     if advice.prediction is None:
         return None
-    fit = float(advice.prediction.memory.fit_probability[0])
+    fit = float(advice.prediction.memory.fit_probability)
     return 1.0 - fit if 0 <= fit <= 1 else None
 
 
@@ -31,7 +31,7 @@ def why_oom(advice: Advice) -> str:
     if advice.prediction is None or advice.verdict is not Verdict.OOM:
         return ""
     memory = advice.prediction.memory
-    needed, capacity = float(memory.total_bytes.expected[0]), float(memory.capacity_bytes)
+    needed, capacity = float(memory.total_bytes.expected), float(memory.capacity_bytes)
     return f"will run out of GPU memory: {as_gib(needed):.1f} GiB of {as_gib(capacity):.1f} GiB per GPU"
 
 

@@ -101,7 +101,7 @@ def host_shortage(
     if most is None:
         return
     at_home = predict_one(model, replace(plan, offload=Offload.NONE), cluster).memory.components
-    moved = sum(float(at_home[name][0]) - float(prediction.memory.components[name][0]) for name in _STATES)
+    moved = sum(float(at_home[name]) - float(prediction.memory.components[name]) for name in _STATES)
     if moved * gpus * (SURE_WHERE_GUESSED if is_guessed else SURE) > most:
         yield Problem(
             what=f"states in host memory take about {format_bytes(moved * gpus)} a node, and {asked.words} "

@@ -158,7 +158,7 @@ def mended_waste(stop: Stop, predict: Advise, search: Advise) -> Waste:
 def _figures(advice: Advice) -> tuple[float, float]:
     """Return the memory of a GPU [bytes] and the time of a step [s] that are predicted."""
     found = prediction_of(advice)
-    return float(found.memory.total_bytes.expected[0]), float(found.time.step_s.expected[0])
+    return float(found.memory.total_bytes.expected), float(found.time.step_s.expected)
 
 
 def _outcome(memory_bytes: float, step_s: float, verdict: Verdict) -> str:

@@ -44,7 +44,7 @@ Choice = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What was asked and predicted: the start of every comparison. ``prediction`` has one row, ``plan``."""
+    """What was asked and predicted: the start of every comparison. ``prediction`` is that of ``plan`` alone."""
 
     model: ModelShape
     plan: Plan
@@ -56,17 +56,17 @@ class Question:
     @property
     def step_s(self) -> float:
         """Predicted time of a step [s]."""
-        return float(self.prediction.time.step_s.expected[0])
+        return float(self.prediction.time.step_s.expected)
 
     @property
     def memory_bytes(self) -> float:
         """Predicted memory of a GPU [bytes]."""
-        return float(self.prediction.memory.total_bytes.expected[0])
+        return float(self.prediction.memory.total_bytes.expected)
 
     @property
     def verdict(self) -> Verdict:
         """Whether the asked plan fits."""
-        return verdict_of(float(self.prediction.memory.fit_probability[0]))
+        return verdict_of(float(self.prediction.memory.fit_probability))
 
     @property
     def abilities(self) -> Abilities:

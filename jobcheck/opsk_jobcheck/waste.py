@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-import numpy as np
-
 from opsk.costmodel.verdict import Verdict
 from opsk.errors import PlanInfeasibleError
 from opsk.planner.alternatives import Alternative, Change
@@ -232,8 +230,7 @@ def _gain(change: Suggestion) -> float:
 
 def _share(question: Question, component: str) -> float:
     """Return the share of the step that goes into one component."""
-    seconds = float(np.ravel(question.prediction.time.components[component])[0])
-    return seconds / question.step_s
+    return float(question.prediction.time.components[component]) / question.step_s
 
 
 def _first(*choices: Suggestion | None) -> Suggestion | None:

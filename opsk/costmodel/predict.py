@@ -18,7 +18,7 @@ from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.step_time import step_seconds, step_time
-from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable, with_rows
+from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -51,14 +51,16 @@ def predict(
 def predict_one(
     model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
 ) -> PredictionTable:
-    """Return the same of a single plan, a table of one row, in a fraction of the time that `predict` takes for it.
+    """Return the same of a single plan in a fraction of the time that `predict` takes for it.
+
+    Every column is a plain number of numpy's, of shape (); those of the candidate stages have shape (3,).
 
     Raises
     ------
     InputError
         As `predict` does.
     """
-    return with_rows(predict(model, PlanTable.one(plan), cluster, efficiency))
+    return predict(model, PlanTable.one(plan), cluster, efficiency)
 
 
 def predict_rows(

@@ -163,9 +163,18 @@ def _number_of(name: str) -> Callable[[Any], Any]:
         return {member: np.int64(code) for code, member in enumerate(_CODES[name])}.__getitem__
     if name in _YES_OR_NO:
         return np.bool_
-    return np.float64 if name in _RATIOS else np.int64
+    return np.float64 if name in _RATIOS else _SMALL.__getitem__
 
 
+class _Wholes(dict[int, Any]):
+    """Numbers of numpy's by what they are; those that are not kept are made."""
+
+    def __missing__(self, number: int) -> Any:
+        return np.int64(number)
+
+
+_SMALL = _Wholes({number: np.int64(number) for number in range(129)})
+"""Most numbers of a plan are small ones, and numpy takes three times as long to make one as Python to look it up."""
 _NUMBERS = {item.name: _number_of(item.name) for item in fields(PlanTable)}
 
 
@@ -294,40 +303,3 @@ class PredictionTable:
     memory: MemoryTable
     time: TimeTable
     energy: EnergyTable
-
-
-_OF_MACHINE = frozenset({"capacity_bytes", "host_w", "network_w"})
-"""What has no entry a plan where all plans have one machine."""
-_COLUMNS = {
-    kind: tuple(item.name for item in fields(kind))
-    for kind in (PredictionTable, MemoryTable, TimeTable, EnergyTable, StageMemory, Range)
-}
-
-
-def with_rows(table: PredictionTable) -> PredictionTable:
-    """Return what was predicted for a single plan of plain numbers as a table of one row."""
-    rows: PredictionTable = _with_rows(table)
-    return rows
-
-
-def _with_rows(part: Any) -> Any:
-    """Return the same of a part of a prediction; a column of the candidate stages gets shape (3, 1)."""
-    if type(part) is Range:
-        return Range(low=_row(part.low), expected=_row(part.expected), high=_row(part.high))
-    if isinstance(part, np.ndarray):
-        return part[:, np.newaxis]
-    if isinstance(part, dict):
-        return {name: _row(entry) for name, entry in part.items()}
-    made = {}
-    for name in _COLUMNS[type(part)]:
-        entry = getattr(part, name)
-        if name not in _OF_MACHINE:
-            entry = _row(entry) if isinstance(entry, np.generic) else _with_rows(entry)
-        made[name] = entry
-    return type(part)(**made)
-
-
-def _row(entry: Any) -> Any:
-    """Return a single number as a column of one entry; an index is the quickest way to one."""
-    is_numpys: bool = isinstance(entry, np.generic)
-    return entry[None] if is_numpys else np.array(entry, ndmin=1)

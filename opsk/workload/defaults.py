@@ -48,12 +48,10 @@ class Filling:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.options = dict(workload.options)
-        self.values: dict[str, Any] = {}
-        for owner, names in ((workload.model, _MODEL_NAMES), (workload.plan, _PLAN_NAMES)):
-            for name, dotted in names:
-                value = getattr(owner, name)
-                if value is not None:
-                    self.values[dotted] = value
+        model, plan = workload.model, workload.plan
+        self.values: dict[str, Any] = {
+            dotted: value for name, dotted in _MODEL_NAMES if (value := getattr(model, name)) is not None
+        } | {dotted: value for name, dotted in _PLAN_NAMES if (value := getattr(plan, name)) is not None}
         self.unknown = {entry.field for entry in workload.unknown} - _HARMLESS_UNKNOWNS
         self.assumed: list[Assumption] = []
         self.missing: list[str] = []

@@ -55,8 +55,10 @@ def _broken(
 def _sizes(filling: Filling) -> Iterator[Violation]:
     """Every size is positive and within reason."""
     for name, value in filling.values.items():
+        if type(value) is not int or 1 <= value <= MAX_SIZE:
+            continue
         least = 0 if name in _MAY_BE_ZERO else 1
-        if type(value) is int and not least <= value <= MAX_SIZE:
+        if not least <= value <= MAX_SIZE:
             what = f"{name.partition('.')[2]} is {value}: must be between {least} and {MAX_SIZE}"
             yield _broken(filling, (name,), what, "correct the value", model=True, plan=True)
 

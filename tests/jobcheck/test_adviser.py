@@ -60,7 +60,7 @@ def test_ways_out_of_the_example_work_when_written_into_it(root: Path) -> None:
         assert changed.verdict is Verdict.FITS
         assert changed.completion.plan == suggestion.plan
         assert changed.prediction is not None
-        assert float(changed.prediction.time.step_s.expected[0]) == pytest.approx(suggestion.step_s)
+        assert float(changed.prediction.time.step_s.expected) == pytest.approx(suggestion.step_s)
 
 
 @pytest.mark.parametrize(

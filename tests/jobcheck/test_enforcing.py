@@ -6,7 +6,8 @@ import pytest
 
 from opsk.config import SiteConfig
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
+from opsk_jobcheck.site_thinker import SiteThinker
+from opsk_jobcheck.thinking import Advised, Thought
 
 LAUNCH = (
     "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 "

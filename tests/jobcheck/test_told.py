@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from opsk.config import SiteConfig
-from opsk_jobcheck import thinking
+from opsk_jobcheck import site_thinker
 from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.site_thinker import SiteThinker
 from opsk_jobcheck.stored import AdviceStore, context_of, script_hash
-from opsk_jobcheck.thinking import Advised, SiteThinker, Thought
+from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.told import ToldBefore
 
 SCRIPT = (
@@ -28,18 +29,22 @@ FIRST = Thought(text=SCRIPT, file="job.sh", request=REQUEST, files={})
 
 @pytest.fixture
 def thinker(monkeypatch: pytest.MonkeyPatch) -> SiteThinker:
-    monkeypatch.setattr(thinking, "SLOW_S", 60.0)  # this machine may be busy
+    monkeypatch.setattr(site_thinker, "SLOW_S", 60.0)  # this machine may be busy
     return SiteThinker(SiteConfig(cluster="superpod-h100"))
 
 
 def anew(thinker: SiteThinker, thought: Thought) -> Advised:
     """Return what a thinker says that was asked nothing before."""
-    kept, told = thinker._adviser, thinker._told_before
-    thinker._adviser, thinker._told_before = replace(kept, kept=Kept()), ToldBefore()
+    names = ("_adviser", "_verdicts_only", "_told_before")
+    before = {name: getattr(thinker, name) for name in names}
+    for name in names[:2]:
+        setattr(thinker, name, replace(before[name], kept=Kept()))
+    thinker._told_before = ToldBefore()
     try:
         return thinker.think(thought)
     finally:
-        thinker._adviser, thinker._told_before = kept, told
+        for name, held in before.items():
+            setattr(thinker, name, held)
 
 
 def predictions(thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -88,7 +93,7 @@ def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(thinker: 
 def test_a_script_that_takes_long_to_read_is_not_read_again_to_learn_from(
     thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thinking, "SLOW_S", -1.0)
+    monkeypatch.setattr(site_thinker, "SLOW_S", -1.0)
     for seed in (1, 2, 3):
         assert thinker.think(replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"))).free == ()
 

@@ -84,7 +84,7 @@ def test_a_bubble_costs_its_share_of_the_step() -> None:
     question = asked(JOBS[WasteKind.BUBBLE][1])
     (bubble,) = [entry for entry in waste_of(question) if entry.kind is WasteKind.BUBBLE]
     time = question.prediction.time
-    assert bubble.cost_share == pytest.approx(float(time.components["bubble"][0] / time.step_s.expected[0]))
+    assert bubble.cost_share == pytest.approx(float(time.components["bubble"] / time.step_s.expected))
     assert bubble.cost_share is not None
     assert bubble.cost_share > MOST_BUBBLE
 

@@ -35,9 +35,9 @@ def memory(advice: Advice) -> Line:
     """Say whether it fits, and which terms decide."""
     predicted = prediction_of(advice).memory
     total, low, high = (
-        float(x[0]) for x in (predicted.total_bytes.expected, predicted.total_bytes.low, predicted.total_bytes.high)
+        float(x) for x in (predicted.total_bytes.expected, predicted.total_bytes.low, predicted.total_bytes.high)
     )
-    terms = sorted(((float(column[0]), name) for name, column in predicted.components.items()), reverse=True)
+    terms = sorted(((float(term), name) for name, term in predicted.components.items()), reverse=True)
     shown = [f"{name} {as_gib(size):.1f}" for size, name in terms[:MEMORY_TERMS_SHOWN]]
     other = as_gib(sum(size for size, _ in terms[MEMORY_TERMS_SHOWN:]))
     verdict = f"{MARKS[advice.verdict]} {as_gib(total):.1f} GiB ({as_gib(low):.1f}–{as_gib(high):.1f}) of "
@@ -53,7 +53,7 @@ def memory(advice: Advice) -> Line:
 
 def _brief_chance(advice: Advice) -> str:
     """Say how likely it fits where that is in doubt."""
-    chance = float(prediction_of(advice).memory.fit_probability[0])
+    chance = float(prediction_of(advice).memory.fit_probability)
     return f" (chance to fit {format_share(chance)})" if advice.verdict is Verdict.TIGHT else ""
 
 
@@ -65,10 +65,10 @@ def _chance(advice: Advice) -> str:
     predicted = prediction_of(advice).memory
     if advice.verdict is Verdict.OOM:
         return ""
-    chance = f"chance {format_share(float(predicted.fit_probability[0]))}"
+    chance = f"chance {format_share(float(predicted.fit_probability))}"
     if advice.verdict is not Verdict.TIGHT:
         return f" ({chance})"
-    needed = float(predicted.needed_bytes.expected[0])
+    needed = float(predicted.needed_bytes.expected)
     return f" ({chance}, {as_gib(needed):.1f} GiB without cached blocks)"
 
 
@@ -77,11 +77,11 @@ def speed(advice: Advice) -> Line:
     time = prediction_of(advice).time
     tflops = time.tflops_per_gpu
     text = (
-        f"{tflops.expected[0]:.0f} TFLOP/s/GPU ({tflops.low[0]:.0f}–{tflops.high[0]:.0f}), "
-        f"MFU {time.mfu.expected[0]:.0%}, {format_duration(float(time.step_s.expected[0]))} a step"
+        f"{tflops.expected:.0f} TFLOP/s/GPU ({tflops.low:.0f}–{tflops.high:.0f}), "
+        f"MFU {time.mfu.expected:.0%}, {format_duration(float(time.step_s.expected))} a step"
     )
-    step_s = float(time.step_s.expected[0])
-    shares = sorted(((float(column[0]), name) for name, column in time.components.items()), reverse=True)
+    step_s = float(time.step_s.expected)
+    shares = sorted(((float(part), name) for name, part in time.components.items()), reverse=True)
     shown = [f"{name} {seconds / step_s:.0%}" for seconds, name in shares if seconds / step_s >= 0.01]
     return Line(
         label="speed",
