@@ -147,17 +147,17 @@ def test_a_job_that_came_and_went_while_no_recorder_ran_is_kept_afterwards(keepi
     while lab.run("squeue", "-h", "-j", number, "-o", "%T").stdout.strip() != "RUNNING":
         assert time.monotonic() < end
         time.sleep(0.5)
-    lab.run("scancel", number)
-    while number in lab.run("squeue", "-h", "-o", "%i").stdout.split():
-        assert time.monotonic() < end
+    while "JobState=CANCELLED" not in (said := lab.run("scontrol", "show", "job", number)).stdout:
+        assert time.monotonic() < end, said
+        lab.run("scancel", number)  # again where a busy slurmctld did not take it
         time.sleep(0.5)
     recorder = subprocess.Popen(
         [sys.executable, "-m", "opsk", "top", "--record", "--every", str(INTERVAL_S)], env=dict(lab.environment)
     )
     try:
-        while not (found := [row for row in kept(lab, "job") if row["job"] == number]):
+        while not (found := [row for row in kept(lab, "job") if row["job"] == number and "ended_at" in row]):
             assert recorder.poll() is None
-            assert time.monotonic() < end
+            assert time.monotonic() < end, kept(lab, "job")
             time.sleep(2)
     finally:
         recorder.terminate()
