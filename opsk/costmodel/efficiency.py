@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.elementwise import unless, when, where
+from opsk.costmodel.elementwise import looked_up, unless, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -183,7 +183,8 @@ class Efficiency:
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
         table = _software_table(self.software)
-        columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, table[:, plans.software], strict=True))
+        rows = looked_up(table, slice(None), plans.software)
+        columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, rows, strict=True))
         for name in _OVERLAPS:
             hides = plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
             columns[name] = when(hides, columns[name])

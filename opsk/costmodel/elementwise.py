@@ -1,13 +1,16 @@
 """How is one formula worked out for a single plan in no more time than its arithmetic takes?
 
-The cost model is written once, for columns. A column may be a plain number of numpy's (`numpy.float64` and its like, of
-shape ()): one plan, or what all plans share. Operators are ten times quicker on those than on an array of one entry;
-numpy's functions are not, so formulas choose and compare with those below, which take no detour over arrays for plain
-numbers.
+The cost model is written once, for columns. A column may be a plain number of Python's: one plan, or what all plans
+share. Operators are twenty times quicker on those than on an array of one entry; numpy's functions are not, so formulas
+choose, compare, round and look up with those below, which take no detour over arrays for plain numbers.
+
+What divides nothing by nothing is an `ArithmeticError` of Python's, and no number of numpy's; see `predict_one`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,33 +18,37 @@ import numpy.typing as npt
 
 AnyColumn = npt.NDArray[Any]
 
-_TRUTHS = (np.bool_, bool)
-_ZERO: Any = np.float64(0.0)
-_YES: Any = np.bool_(True)
-_NO: Any = np.bool_(False)
-
 
 def where(condition: Any, yes: Any, no: Any) -> AnyColumn:
     """Return ``yes`` where the condition holds, else ``no``; of a single condition one of them as it is."""
-    found: Any = (yes if condition else no) if isinstance(condition, _TRUTHS) else np.where(condition, yes, no)
+    found: Any = np.where(condition, yes, no) if isinstance(condition, np.ndarray) else yes if condition else no
     return found  # type: ignore[no-any-return]
 
 
 def when(condition: Any, value: Any) -> AnyColumn:
     """Return the value where the condition holds, else 0."""
-    found: AnyColumn = (value if condition else _ZERO) if isinstance(condition, _TRUTHS) else condition * value
-    return found
+    found: Any = condition * value if isinstance(condition, np.ndarray) else value if condition else 0.0
+    return found  # type: ignore[no-any-return]
 
 
 def unless(condition: Any) -> AnyColumn:
     """Return the opposite of a condition."""
-    found: AnyColumn = (_NO if condition else _YES) if isinstance(condition, _TRUTHS) else ~condition
-    return found
+    found: Any = ~condition if isinstance(condition, np.ndarray) else not condition
+    return found  # type: ignore[no-any-return]
+
+
+def selected(conditions: Sequence[Any], values: Sequence[Any], otherwise: Any) -> AnyColumn:
+    """Return the value of the first condition that holds, ``otherwise`` where none does."""
+    if any(isinstance(condition, np.ndarray) for condition in conditions):
+        return np.select(conditions, values, otherwise)
+    held = (value for condition, value in zip(conditions, values, strict=True) if condition)
+    found: Any = next(held, otherwise)
+    return found  # type: ignore[no-any-return]
 
 
 def maximum(one: Any, other: Any) -> AnyColumn:
     """Return the greater of two, or the one that is no number."""
-    if not (isinstance(one, float) and isinstance(other, float)):
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.maximum(one, other)  # type: ignore[no-any-return]
     found: Any = other if other > one or other != other else one
     return found  # type: ignore[no-any-return]
@@ -49,7 +56,7 @@ def maximum(one: Any, other: Any) -> AnyColumn:
 
 def minimum(one: Any, other: Any) -> AnyColumn:
     """Return the lesser of two, or the one that is no number."""
-    if not (isinstance(one, float) and isinstance(other, float)):
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.minimum(one, other)  # type: ignore[no-any-return]
     found: Any = other if other < one or other != other else one
     return found  # type: ignore[no-any-return]
@@ -57,11 +64,36 @@ def minimum(one: Any, other: Any) -> AnyColumn:
 
 def hypot(one: Any, other: Any) -> AnyColumn:
     """Return the root of the sum of two squares."""
-    if not (isinstance(one, float) and isinstance(other, float)):
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.hypot(one, other)  # type: ignore[no-any-return]
     # the C library's, as numpy has it: Python's own differs in the last digit
-    found: Any = np.float64(abs(complex(one, other)))
+    found: Any = abs(complex(one, other))
     return found  # type: ignore[no-any-return]
+
+
+def floor(column: Any) -> AnyColumn:
+    """Return the greatest whole number that is no greater, in floating point."""
+    found: Any = np.floor(column) if isinstance(column, np.ndarray) else float(math.floor(column))
+    return found  # type: ignore[no-any-return]
+
+
+def ceil(column: Any) -> AnyColumn:
+    """Return the least whole number that is no less, in floating point."""
+    found: Any = np.ceil(column) if isinstance(column, np.ndarray) else float(math.ceil(column))
+    return found  # type: ignore[no-any-return]
+
+
+def _as_numpy_has_it(function: Callable[[Any], Any]) -> Callable[[Any], AnyColumn]:
+    """Return a function of numpy's that answers plain numbers with such; `math`'s differ in the last digit."""
+
+    def applied(column: Any) -> AnyColumn:
+        found = function(column)
+        return found if isinstance(found, np.ndarray) else float(found)  # type: ignore[return-value]
+
+    return applied
+
+
+log, log2, exp, arctan = (_as_numpy_has_it(function) for function in (np.log, np.log2, np.exp, np.arctan))
 
 
 def any_of(column: Any) -> bool:
@@ -76,11 +108,43 @@ def all_of(column: Any) -> bool:
 
 def floats(column: Any) -> AnyColumn:
     """Return whole numbers, or truths as 0 and 1, in floating point."""
-    found: Any = column.astype(np.float64) if isinstance(column, np.ndarray) else np.float64(column)
+    found: Any = column.astype(np.float64) if isinstance(column, np.ndarray) else float(column)
+    return found  # type: ignore[no-any-return]
+
+
+def whole(column: Any) -> AnyColumn:
+    """Return whole numbers that are in floating point as such."""
+    found: Any = column.astype(np.int64) if isinstance(column, np.ndarray) else int(column)
     return found  # type: ignore[no-any-return]
 
 
 def filled(column: Any, number: float) -> AnyColumn:
     """Return a column of the same length, every entry of which is one number."""
-    found: Any = np.full(column.shape, number) if isinstance(column, np.ndarray) else np.float64(number)
+    found: Any = np.full(column.shape, number) if isinstance(column, np.ndarray) else float(number)
+    return found  # type: ignore[no-any-return]
+
+
+def looked_up(table: AnyColumn, *codes: Any) -> AnyColumn:
+    """Return the entries of a table at these codes, which are those of one plan or columns."""
+    found: Any = table[codes] if isinstance(codes[-1], np.ndarray) else table[codes].tolist()
+    return found  # type: ignore[no-any-return]
+
+
+def most(column: AnyColumn) -> AnyColumn:
+    """Return the greatest entry of the candidate stages, shape (3, plans); what all share has one."""
+    found = column.max(axis=0) if isinstance(column, np.ndarray) else column
+    return found if isinstance(found, np.ndarray) else float(found)  # type: ignore[return-value]
+
+
+def least(column: AnyColumn) -> AnyColumn:
+    """Return the least entry of the candidate stages, shape (3, plans); what all share has one."""
+    found = column.min(axis=0) if isinstance(column, np.ndarray) else column
+    return found if isinstance(found, np.ndarray) else float(found)  # type: ignore[return-value]
+
+
+def which_is_most(columns: Sequence[Any]) -> AnyColumn:
+    """Return which of some columns has the greatest entry, the first of several."""
+    if any(isinstance(column, np.ndarray) for column in columns):
+        return np.asarray(np.argmax(np.array(columns), axis=0))
+    found: Any = columns.index(max(columns))
     return found  # type: ignore[no-any-return]

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from opsk.costmodel.elementwise import hypot, minimum
+from opsk.costmodel.elementwise import exp, hypot, log, minimum
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.costmodel.shape import ShapeColumns
@@ -75,8 +73,8 @@ def step_energy(
 
 def _range(expected_j: FloatColumn, step_s: Range) -> Range:
     """Return the range of an energy whose time and power err independently of each other."""
-    time_log = np.log(step_s.high / step_s.expected)
-    factor = np.exp(hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
+    time_log = log(step_s.high / step_s.expected)
+    factor = exp(hypot(time_log, CONFIDENCE_SIGMAS * POWER_LOG_SIGMA))
     return Range(low=expected_j / factor, expected=expected_j, high=expected_j * factor)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from opsk.costmodel.communication import data_parallel, layer_communication, tied_embedding_s
 from opsk.costmodel.efficiency import Efficiency, SoftwareColumns
+from opsk.costmodel.elementwise import any_of
 from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine, machine_of
@@ -225,7 +226,7 @@ def _family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficienc
 def _extremes(model: ShapeColumns, shares: Shares) -> tuple[Stages, ...]:
     """Return the stages with the fewest and the most layers with experts that interleaving can give them."""
     stages = stages_of(model, shares)
-    if not (model.is_moe * model.dense_layers * (1.0 - model.dense_interleaved)).any():
+    if not any_of(model.is_moe * model.dense_layers * (1.0 - model.dense_interleaved)):
         return (stages,)
     mean = stages.layers * (model.moe_layers / model.layers)
     fewest = np.where(stages.index == shares.pp - 1, mean, np.maximum(stages.layers - model.dense_layers, 0.0))

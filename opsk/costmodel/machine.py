@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def machine_of(cluster: ClusterSpec, precision: IntColumn, efficiency: Efficienc
     code = int(precision)
     if code not in kept.machines:
         _refuse_missing_peaks(cluster.node.gpu, {code})
-        kept.machines[code] = _machine(kept.rates[:, code], kept.numbers)
+        kept.machines[code] = _machine(kept.rates[:, code].tolist(), kept.numbers)
     return kept.machines[code]
 
 
@@ -90,7 +91,7 @@ class _Kept:
     """
 
     rates: FloatColumn
-    numbers: FloatColumn
+    numbers: Sequence[float]
     owners: tuple[object, ...]
     machines: dict[int, Machine] = field(default_factory=dict)
 
@@ -107,7 +108,7 @@ def _kept(cluster: ClusterSpec, efficiency: Efficiency) -> _Kept:
     if found is None:
         if len(_KEPT) >= MOST_KEPT:
             _KEPT.clear()
-        rates, numbers = _rates(cluster.node.gpu, efficiency), np.array(_numbers(cluster, efficiency))
+        rates, numbers = _rates(cluster.node.gpu, efficiency), _numbers(cluster, efficiency)
         found = _KEPT[key] = _Kept(rates=rates, numbers=numbers, owners=(cluster, reached, efficiency.links))
     return found
 
@@ -137,7 +138,7 @@ def machines_of(clusters: Sequence[ClusterSpec], precision: IntColumn, efficienc
     return _machine(rates[:, place, precision], numbers[:, place])
 
 
-def _machine(rates: FloatColumn, numbers: FloatColumn) -> Machine:
+def _machine(rates: Iterable[Any], numbers: Iterable[Any]) -> Machine:
     """Return the machine of rates that depend on the number format, and of those that do not."""
     return Machine(**dict(zip(_RATES, rates, strict=True)), **dict(zip(_NUMBERS, numbers, strict=True)))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import all_of, any_of, where
+from opsk.costmodel.elementwise import all_of, any_of, looked_up, most, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
 from opsk.costmodel.parameters import ParameterCount
@@ -88,15 +88,15 @@ def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Mac
     """Return the time of the optimizer on the stage with most parameters, shape (plans,) [s]."""
     dense = trained.dense / where(shares.shards_optimizer, shares.shard_group, 1.0)
     experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
-    largest: FloatColumn = (dense + experts).max(axis=0)
+    largest: FloatColumn = most(dense + experts)
     states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
-    traffic = largest * _TRAFFIC[states, plans.optimizer]
+    traffic = largest * looked_up(_TRAFFIC, states, plans.optimizer)
     on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
     if not any_of(plans.offload):
         return on_gpu_s
-    copied_s = largest * _COPIED[states] / host_link_bytes_per_s(machine)
+    copied_s = largest * looked_up(_COPIED, states) / host_link_bytes_per_s(machine)
     on_host_s = copied_s + traffic * machine.node_gpus / HOST_BYTES_PER_S
-    found: FloatColumn = where(_ON_HOST[plans.offload], on_host_s, on_gpu_s)
+    found: FloatColumn = where(looked_up(_ON_HOST, plans.offload), on_host_s, on_gpu_s)
     return found
 
 

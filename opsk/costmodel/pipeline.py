@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, where
+from opsk.costmodel.elementwise import any_of, ceil, floats, floor, maximum, minimum, selected, where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import SCHEDULES, BoolColumn, FloatColumn
@@ -85,14 +85,15 @@ class Extreme:
     def of(cls, column: FloatColumn) -> Extreme:
         """Return the stages with the greatest entry of a column of shape (3, plans), the first of several."""
         stage = column.argmax(axis=0)
-        return cls(at=(stage, np.arange(stage.shape[0])) if column.ndim > 1 else stage, dimensions=column.ndim)
+        at = (stage, np.arange(stage.shape[0])) if column.ndim > 1 else int(stage)
+        return cls(at=at, dimensions=column.ndim)
 
     def chosen(self, column: FloatColumn) -> FloatColumn:
         """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
         if not isinstance(column, np.ndarray) or column.ndim < self.dimensions:
             return column
-        found: FloatColumn = column[self.at]
-        return found
+        found: Any = column[self.at] if self.dimensions > 1 else column.item(self.at)
+        return found  # type: ignore[no-any-return]
 
 
 def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
@@ -101,7 +102,7 @@ def stages_of(model: ShapeColumns, shares: Shares) -> Stages:
     Arrays without dimensions (one model) and columns (a model a plan) of ``model`` broadcast alike.
     """
     pp, last = shares.pp, shares.pp - 1
-    index = np.zeros((3, *pp.shape))
+    index = np.zeros((3, *pp.shape) if isinstance(pp, np.ndarray) else 3)
     index[1], index[2] = minimum(1.0, last), last
     is_first, is_last = index == 0, index == last
     nothing = np.zeros(index.shape)
@@ -135,7 +136,7 @@ def _layers(model: ShapeColumns, shares: Shares, is_first: BoolColumn, is_last: 
     first_layers, last_layers = shares.first_stage_layers, shares.last_stage_layers
     by_hand = minimum(first_layers, 1.0) + minimum(last_layers, 1.0)
     shared = stack - first_layers - last_layers
-    even = np.floor(shared / maximum(pp - by_hand, 1.0))
+    even = floor(shared / maximum(pp - by_hand, 1.0))
     rest = shared - even * (pp - by_hand)
     layers = even + (where(is_first, rest == last, ~is_last) & (rest > 0))
     if model.has_dense_layers or model.has_mtp:
@@ -155,7 +156,7 @@ def _layers_with_light_end(
     1 (Megatron Bridge's layouts of DeepSeek-V3 and Kimi K2).
     """
     chunks, stack = shares.pp * shares.vpp, model.layers + model.encoder_layers
-    full = np.ceil(stack / chunks) * shares.vpp
+    full = ceil(stack / chunks) * shares.vpp
     light = stack - full * (shares.pp - 1)
     has_ends = model.dense_layers * (1 - model.dense_interleaved) + model.mtp_layers > 0
     is_odd = has_ends & (light > 0) & (-stack % chunks > 2)
@@ -172,8 +173,8 @@ def _moe_layers(model: ShapeColumns, shares: Shares, layers: FloatColumn, index:
         return layers * model.is_moe
     chunk, chunks_of_round = layers / shares.vpp, model.layers / shares.vpp
     before = where(index == shares.pp - 1, chunks_of_round - chunk, index * chunk[0])
-    rounds = np.floor(model.dense_layers / chunks_of_round)
-    first = rounds * chunk + np.clip(model.dense_layers - rounds * chunks_of_round - before, 0.0, chunk)
+    rounds = floor(model.dense_layers / chunks_of_round)
+    first = rounds * chunk + minimum(maximum(model.dense_layers - rounds * chunks_of_round - before, 0.0), chunk)
     between = layers * (model.dense_layers / model.layers)
     return (layers - where(model.dense_interleaved > 0, between, first)) * model.is_moe
 
@@ -189,7 +190,7 @@ def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatCo
     pp, vpp, count, schedule = shares.pp, shares.vpp, shares.micro_batches, shares.schedule
     behind = pp - index
     # groups of p micro-batches, larger where these are no multiple of p (PyTorch; Megatron Core where asked to)
-    group = count / maximum(np.floor(count / pp), 1.0)
+    group = count / maximum(floor(count / pp), 1.0)
     kept = minimum(count, behind)
     if any_of(vpp > 1):
         chunks = minimum(count * vpp, 2.0 * behind - 1.0 + (vpp - 1) * group)
@@ -202,7 +203,7 @@ def _in_flight(shares: Shares, index: FloatColumn) -> tuple[FloatColumn, FloatCo
     waiting = waiting + (schedule == _H2) * (twice - minimum(count, 2.0 * behind - 1.0))
     others = [count, once, twice, once, minimum(count, pp + 1.0)]
     masks = [schedule == code for code in (_GPIPE, _H1, _H2, _V, _DUALPIPE)]
-    return where(pp > 1, np.select(masks, others, kept)[()], 1.0), where(pp > 1, waiting, 0.0)
+    return where(pp > 1, selected(masks, others, kept), 1.0), where(pp > 1, waiting, 0.0)
 
 
 def bubble_s(
@@ -257,7 +258,7 @@ def _split_backward_s(
         folded = maximum(folded, 0.5 * maximum(start, ahead * backward_input_s))
     dual = (shares.pp / 2.0 - 1.0) * (forward_s + 2.0 * backward_input_s - backward_weight_s)
     masks = [schedule == code for code in (_H1, _H2, _V, _DUALPIPE)]
-    return np.select(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)[()]
+    return selected(masks, [maximum(entry, 0.0) for entry in (h1, h2, folded, dual)], plain_s)
 
 
 def bubble_micro_batches(shares: Shares) -> FloatColumn:

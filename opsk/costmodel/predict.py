@@ -18,7 +18,7 @@ from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.step_time import step_seconds, step_time
-from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable
+from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable, first_of
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
@@ -53,14 +53,17 @@ def predict_one(
 ) -> PredictionTable:
     """Return the same of a single plan in a fraction of the time that `predict` takes for it.
 
-    Every column is a plain number of numpy's, of shape (); those of the candidate stages have shape (3,).
+    Every column is a plain number of Python's; those of the candidate stages have shape (3,).
 
     Raises
     ------
     InputError
         As `predict` does.
     """
-    return predict(model, PlanTable.one(plan), cluster, efficiency)
+    try:
+        return predict(model, PlanTable.one(plan), cluster, efficiency)
+    except (ArithmeticError, ValueError):  # nothing divided by nothing is a number of numpy's only
+        return first_of(predict(model, PlanTable.of([plan]), cluster, efficiency))
 
 
 def predict_rows(

@@ -1,15 +1,16 @@
 """What of a model's shape enters the arithmetic, as numbers that broadcast against the columns of a plan table?
 
-One model gives plain numbers, of shape (); a list of models gives one entry each, so that plans of different models can
+One model gives plain numbers; a list of models gives one entry each, so that plans of different models can
 be predicted together (calibration does). Yes-or-no fields are 1.0 or 0.0. The ``has_`` fields tell whether any of the
 models has a thing at all, so that work on it can be skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -105,17 +106,18 @@ _STATED = tuple(name for name in _NAMES if name in {item.name for item in fields
 @lru_cache(maxsize=256)
 def shape_of(model: ModelShape) -> ShapeColumns:
     """Return the columns of one model, plain numbers."""
-    return _columns(np.array(_numbers(model)))
+    return _columns(_numbers(model))
 
 
 def shapes_of(models: Sequence[ModelShape]) -> ShapeColumns:
     """Return the columns of models, one entry each."""
-    return _columns(np.ascontiguousarray(np.array([_numbers(model) for model in models], dtype=np.float64).T))
-
-
-def _columns(table: FloatColumn) -> ShapeColumns:
-    """Return the columns of a table that has one row a name; nobody may write into them, since they are shared."""
+    table = np.ascontiguousarray(np.array([_numbers(model) for model in models], dtype=np.float64).T)
     table.flags.writeable = False
+    return _columns(table)
+
+
+def _columns(table: Iterable[Any]) -> ShapeColumns:
+    """Return the columns of a table that has one row a name."""
     columns = dict(zip(_NAMES, table, strict=True))
     flags = {flag: any_of(columns[name]) for flag, name in _FLAGS.items()}
     return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]

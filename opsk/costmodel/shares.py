@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import floats, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import ceil, floats, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     PRECISIONS,
@@ -138,9 +138,9 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     micro_batch = floats(plans.micro_batch)
     tokens = model.seq * micro_batch / cp
     replicas = dp * cp
-    etp = where(plans.etp > 0, plans.etp, where(replicas % ep == 0, tp, 1.0))
+    etp = where(plans.etp > 0, floats(plans.etp), where(replicas % ep == 0, tp, 1.0))
     expert_replicas = maximum(replicas * tp / (etp * ep), 1.0)
-    shard_group = where(plans.shard_gpus > 0, minimum(plans.shard_gpus, replicas), replicas)
+    shard_group = where(plans.shard_gpus > 0, minimum(floats(plans.shard_gpus), replicas), replicas)
     kv_heads = where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
     expert_tokens = tokens * model.top_k * etp / tp * expert_load(model)
@@ -169,7 +169,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
-        reduced_bytes=where((plans.precision == _FP16) | _IS_16BIT[plans.states], 2.0, 4.0),
+        reduced_bytes=where((plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states), 2.0, 4.0),
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
@@ -204,4 +204,4 @@ def expert_load(model: ShapeColumns) -> FloatColumn:
 def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:
     """Return the rows of the whole embedding after Megatron-LM's padding to a multiple of 128 x tp."""
     multiple = VOCAB_MULTIPLE * tp
-    return np.ceil(vocab / multiple) * multiple
+    return ceil(vocab / multiple) * multiple

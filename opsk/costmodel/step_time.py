@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from opsk.costmodel.communication import data_parallel, layer_communication, pipeline, tied_embedding_s
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.elementwise import all_of, any_of, filled, floats, maximum, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, log2, maximum, most, when, where
 from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
@@ -126,7 +124,7 @@ def step_parts(
         "ep": per_layer * layer.ep.exposed,
         "pp": count * messages.exposed,
         "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
-        "dp": synchronised.exposed.max(axis=0) + tied_s,
+        "dp": most(synchronised.exposed) + tied_s,
         "optimizer": optimizer_s(plans, shares, trained, machine),
         "overhead": software.step_overhead_s,
     }
@@ -136,14 +134,14 @@ def step_parts(
         "cp": per_layer * layer.cp.total,
         "ep": per_layer * layer.ep.total,
         "pp": count * messages.total,
-        "dp": synchronised.total.max(axis=0) + tied_s,
+        "dp": most(synchronised.total) + tied_s,
     }
     windows = {
         "tp": when(shares.tp > 1, per_layer * layer.tp.window),
         "cp": when(shares.cp > 1, per_layer * layer.cp.window),
         "ep": when(shares.ep > 1, per_layer * layer.ep.window),
         "pp": count * messages.window,
-        "dp": when(shares.replicas > 1, synchronised.window.min(axis=0)),
+        "dp": when(shares.replicas > 1, least(synchronised.window)),
     }
     return components, traffic, windows
 
@@ -214,4 +212,4 @@ def straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> F
 
     The maximum of n like times grows with the logarithm of n where their tails are exponential.
     """
-    return software.straggler_fraction * np.log2(maximum(shares.gpus / machine.node_gpus, 1.0))
+    return software.straggler_fraction * log2(maximum(shares.gpus / machine.node_gpus, 1.0))

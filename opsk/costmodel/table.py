@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,17 +105,18 @@ class PlanTable:
 
     @classmethod
     def one(cls, plan: Plan) -> PlanTable:
-        """Return the columns of a single plan as plain numbers, of shape (): formulas are quickest on those.
+        """Return the columns of a single plan as plain numbers of Python's: formulas are quickest on those.
 
         Raises
         ------
         InputError
-            A size does not fit into 64 bits.
+            A size does not fit into 64 bits, as in a table.
         """
-        try:
-            return cls(**{name: number(getattr(plan, name)) for name, number in _NUMBERS.items()})
-        except OverflowError as error:
-            raise InputError("a size of the plan is too large for any machine", hint="check the number") from error
+        columns: dict[str, Any] = {name: getattr(plan, name) for name in _UNCODED}
+        if max(map(abs, columns.values())) > _MOST_WHOLE:
+            raise InputError("a size of the plan is too large for any machine", hint="check the number")
+        columns |= {name: codes[getattr(plan, name)] for name, codes in _CODE_OF.items()}
+        return cls(**columns)
 
     @classmethod
     def varied(cls, plan: Plan, rows: int, **columns: IntColumn | BoolColumn) -> PlanTable:
@@ -130,7 +131,7 @@ class PlanTable:
 
     def __len__(self) -> int:
         """Return the number of plans."""
-        return int(self.tp.size)
+        return int(np.size(self.tp))
 
     def row(self, index: int) -> Plan:
         """Return row ``index`` as a `Plan`."""
@@ -139,7 +140,7 @@ class PlanTable:
 
 def _entry(column: Any, index: int) -> Any:
     """Return one entry of a column; one that all plans share stands for every index."""
-    return column[index if column.shape[0] > 1 else 0] if column.ndim else column
+    return column[index if column.shape[0] > 1 else 0] if isinstance(column, np.ndarray) else column
 
 
 def _column(name: str, plans: Sequence[Plan]) -> Any:
@@ -157,25 +158,9 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
         raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
 
 
-def _number_of(name: str) -> Callable[[Any], Any]:
-    """Return what makes one field of a plan a number of numpy's."""
-    if name in _CODES:
-        return {member: np.int64(code) for code, member in enumerate(_CODES[name])}.__getitem__
-    if name in _YES_OR_NO:
-        return np.bool_
-    return np.float64 if name in _RATIOS else _SMALL.__getitem__
-
-
-class _Wholes(dict[int, Any]):
-    """Numbers of numpy's by what they are; those that are not kept are made."""
-
-    def __missing__(self, number: int) -> Any:
-        return np.int64(number)
-
-
-_SMALL = _Wholes({number: np.int64(number) for number in range(129)})
-"""Most numbers of a plan are small ones, and numpy takes three times as long to make one as Python to look it up."""
-_NUMBERS = {item.name: _number_of(item.name) for item in fields(PlanTable)}
+_MOST_WHOLE = np.iinfo(np.int64).max
+_CODE_OF = {name: {member: code for code, member in enumerate(members)} for name, members in _CODES.items()}
+_UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in _CODES)
 
 
 def _value(name: str, entry: Any) -> Any:
@@ -303,3 +288,20 @@ class PredictionTable:
     memory: MemoryTable
     time: TimeTable
     energy: EnergyTable
+
+
+def first_of(table: PredictionTable) -> PredictionTable:
+    """Return the first row of a table as `predict_one` has it: plain numbers, and columns of the candidate stages."""
+    found: PredictionTable = _first_of(table)
+    return found
+
+
+def _first_of(part: Any) -> Any:
+    """Return the first row of one part of a table."""
+    if isinstance(part, np.ndarray):
+        return part[:, 0] if part.ndim > 1 else part.item(0)
+    if isinstance(part, Mapping):
+        return {name: _first_of(entry) for name, entry in part.items()}
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{item.name: _first_of(getattr(part, item.name)) for item in fields(part)})
+    return part

@@ -19,10 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from opsk.costmodel.collectives.algorithms import Algorithm
-from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, where
+from opsk.costmodel.elementwise import any_of, ceil, floats, floor, log2, maximum, minimum, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.errors import InputError
@@ -91,11 +89,11 @@ def group_of(
         Ranks of the job; a group of all of them, and the only one of a collective by itself, begins with a domain.
     """
     reach, domain = stride * size, machine.hb_gpus
-    across = np.ceil(reach / domain)
+    across = ceil(reach / domain)
     # remainders by hand: np.mod takes several times as long; 1 in place of 0 divides any domain
-    beyond = reach - domain * np.floor(reach / domain)
+    beyond = reach - domain * floor(reach / domain)
     beyond = where(beyond > 0, beyond, 1.0)
-    is_astride = (domain > beyond * np.floor(domain / beyond)) & (domain <= machine.node_gpus)
+    is_astride = (domain > beyond * floor(domain / beyond)) & (domain <= machine.node_gpus)
     across = minimum(across + floats(is_astride & (reach < ranks) & (ranks > domain)), size)
     return Group(inside=size / across, across=across)
 
@@ -109,7 +107,7 @@ def hops_inside(ranks: FloatColumn) -> FloatColumn:
     hops: FloatColumn = ranks - 1.0
     if not any_of(ranks > CHAINED_GPUS):
         return hops
-    found: FloatColumn = minimum(hops, LEVEL_HOPS * np.log2(ranks))
+    found: FloatColumn = minimum(hops, LEVEL_HOPS * log2(ranks))
     return found
 
 
@@ -140,7 +138,7 @@ def tree_pace(machine: Machine, group: Group) -> Pace:
     chain = minimum(x - 1, 2.0) / machine.hb_bytes_per_s
     trees = minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)
     return Pace(
-        latency_s=2.0 * (hops_inside(x) * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
+        latency_s=2.0 * (hops_inside(x) * machine.hb_hop_s + log2(y) * machine.nic_hop_s),
         s_per_byte=maximum(chain, trees) / TREE_FRACTION,
     )
 
@@ -165,7 +163,7 @@ def nvls_pace(machine: Machine, group: Group) -> Pace:
     some = minimum(x - 1, 1.0)
     inside = some * (x + 1) / (x * NVLS_FRACTION * machine.hb_bytes_per_s)
     return Pace(
-        latency_s=2.0 * (some * machine.hb_hop_s + np.log2(y) * machine.nic_hop_s),
+        latency_s=2.0 * (some * machine.hb_hop_s + log2(y) * machine.nic_hop_s),
         s_per_byte=maximum(inside, minimum(y - 1, 2.0) / (x * machine.nic_bytes_per_s)),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
@@ -83,7 +83,7 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output.
     """
     size, hidden = shares.activation_bytes, model.hidden
-    low = where(is_pytorch(plans), 0.0, _LINEAR[plans.precision])
+    low = where(is_pytorch(plans), 0.0, looked_up(_LINEAR, plans.precision))
     linear = where(low > 0, low, size)
     eager = has_plain_modules(plans) & unless(plans.compiled)
     core = _attention_core(model, shares)
@@ -171,7 +171,7 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
         most = plain
     if any_of(shares.recompute_layers):
         asked = shares.recompute_layers * (model.layers / (model.layers + model.encoder_layers))
-        share = np.clip(asked, 0.0, layers) / layers
+        share = minimum(maximum(asked, 0.0), layers) / layers
         partly = shares.full_recompute & (shares.recompute_layers > 0)
         each = where(partly, share * each + (1.0 - share) * whole, each)
     stream = shares.plain_tokens * model.hidden

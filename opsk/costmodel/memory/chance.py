@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from opsk.costmodel.efficiency import Spread
+from opsk.costmodel.elementwise import arctan, log
 from opsk.costmodel.spread import COVERED_SIGMAS
 from opsk.costmodel.table import FloatColumn, Range
 
@@ -38,6 +37,6 @@ def fit_probability(needed_bytes: FloatColumn, capacity_bytes: FloatColumn, spre
         gives those back before it fails.
     """
     sigma = math.hypot(spread.memory_log_sigma, spread.memory_fit_log_sigma)
-    u = np.log(capacity_bytes / needed_bytes) * (COVERED_T / COVERED_SIGMAS / sigma / math.sqrt(3.0))
-    chance: FloatColumn = 0.5 + (u / (1.0 + u * u) + np.arctan(u)) / math.pi
+    u = log(capacity_bytes / needed_bytes) * (COVERED_T / COVERED_SIGMAS / sigma / math.sqrt(3.0))
+    chance: FloatColumn = 0.5 + (u / (1.0 + u * u) + arctan(u)) / math.pi
     return chance

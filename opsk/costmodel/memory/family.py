@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opsk.costmodel.elementwise import looked_up
 from opsk.costmodel.table import SHARDINGS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import Sharding, Software
 
@@ -20,7 +21,7 @@ def is_deepspeed(plans: PlanTable) -> BoolColumn:
 
 def is_preallocated(plans: PlanTable) -> BoolColumn:
     """Return whether gradients lie in one buffer that is never freed (Megatron-LM, param_and_grad_buffer.py)."""
-    return _PREALLOCATED[plans.software]
+    return looked_up(_PREALLOCATED, plans.software)
 
 
 def has_plain_modules(plans: PlanTable) -> BoolColumn:

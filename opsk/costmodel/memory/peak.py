@@ -8,10 +8,8 @@ allocator holds (``max_memory_reserved``) and what the device reports (nvidia-sm
 
 from __future__ import annotations
 
-import numpy as np
-
 from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.elementwise import filled, maximum, where
+from opsk.costmodel.elementwise import filled, maximum, where, which_is_most, whole
 from opsk.costmodel.memory.activations import Activations, activations_of
 from opsk.costmodel.memory.buffers import Buffers, buffers_of, logits_bytes, nccl_bytes
 from opsk.costmodel.memory.chance import fit_probability, range_of
@@ -55,7 +53,7 @@ def peak_memory(
     nccl = nccl_bytes(model, plans, shares, channels, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)
     at = Extreme.of(device)
-    at_moment = np.argmax(np.array([at.chosen(column) for column in moments]), axis=0)
+    at_moment = which_is_most([at.chosen(column) for column in moments])
     expected = at.chosen(device)
     components = _components(at, at_moment, states, activations, buffers, logits)
     components |= {
@@ -70,7 +68,7 @@ def peak_memory(
         capacity_bytes=capacity_bytes,
         total_bytes=range_of(expected, efficiency.spread),
         components=components,
-        stage=at.chosen(stages.index).astype(np.int64),
+        stage=whole(at.chosen(stages.index)),
         moment=at_moment,
         allocated_bytes=at.chosen(allocated),
         reserved_bytes=at.chosen(reserved),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, minimum, unless, where
+from opsk.costmodel.elementwise import any_of, floats, looked_up, minimum, unless, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
@@ -117,12 +117,12 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     Paged optimizer states live in host memory where the GPU is full and are not counted, like those offloaded. Under
     LoRA only the adapters have gradients and optimizer states, and the base has ``base_bits``.
     """
-    weight, gradient, master, moment = _BYTES[:, plans.states, plans.precision]
+    weight, gradient, master, moment = looked_up(_BYTES, slice(None), plans.states, plans.precision)
     whole = parameters.dense + parameters.experts
     split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
-    base = weight * whole + _EXTRA[plans.precision] * linear
+    base = weight * whole + looked_up(_EXTRA, plans.precision) * linear
     if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0
         quantized = where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
@@ -137,12 +137,12 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     moments = _moment_bytes(plans, moment, parameters.ends / whole)
     held = where(shares.shards_optimizer, trained_split, trained)
     gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
-    on_device = _KEEPS_OPTIMIZER[plans.offload]
+    on_device = looked_up(_KEEPS_OPTIMIZER, plans.offload)
     return States(
-        weights=base * where(shares.shards_weights, share, 1.0) * _KEEPS_WEIGHTS[plans.offload],
+        weights=base * where(shares.shards_weights, share, 1.0) * looked_up(_KEEPS_WEIGHTS, plans.offload),
         gradients=gradients,
         gradients_at_start=at_start,
-        optimizer=(master + moments) * held * on_device * _RESIDENT[plans.optimizer],
+        optimizer=(master + moments) * held * on_device * looked_up(_RESIDENT, plans.optimizer),
         copies=_copies(plans, shares, linear),
         buckets=where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
         step=_step_bytes(plans, shares, held, on_device),
@@ -151,8 +151,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
 
 def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
     """Return the bytes of all moments of a parameter; Muon leaves embedding and head (share ``ends``) to Adam."""
-    each = where(_QUANTIZED[plans.optimizer], QUANTIZED_MOMENT_BYTES, moment)
-    moments: FloatColumn = each * (_COUNT[plans.optimizer] + where(plans.optimizer == _MUON, ends, 0.0))
+    each = where(looked_up(_QUANTIZED, plans.optimizer), QUANTIZED_MOMENT_BYTES, moment)
+    moments: FloatColumn = each * (looked_up(_COUNT, plans.optimizer) + where(plans.optimizer == _MUON, ends, 0.0))
     return moments
 
 

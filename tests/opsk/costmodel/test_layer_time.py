@@ -33,7 +33,7 @@ def _times(
 
 
 def _s(column: np.ndarray) -> float:
-    return float(column.reshape(-1)[0])
+    return float(np.ravel(column)[0])
 
 
 def test_a_large_product_runs_at_the_reached_rate() -> None:

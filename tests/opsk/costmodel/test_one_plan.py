@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -120,6 +121,17 @@ def test_the_only_plan_of_a_table_comes_back_from_its_numbers():
     plan = Plan(tp=2, dp=4, global_batch=16, sharding=Sharding.ZERO1, software=Software.PYTORCH, frozen_fraction=0.25)
     assert PlanTable.one(plan).row(0) == plan
     assert len(PlanTable.one(plan)) == 1
+
+
+def test_what_divides_by_nothing_is_predicted_as_in_a_table():
+    machine = cluster("superpod-h100")
+    unplugged = replace(machine, node=replace(machine.node, gpu=replace(machine.node.gpu, pcie_bytes_per_s=0.0)))
+    plan = Plan(dp=8, global_batch=64, offload=Offload.OPTIMIZER)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        table, alone = predict(LLAMA, PlanTable.of([plan]), unplugged), predict_one(LLAMA, plan, unplugged)
+    assert math.isnan(alone.time.step_s.expected)
+    assert str(prediction_document(alone, 0)) == str(prediction_document(table, 0))  # what is no number is not equal
+    assert _looks(alone, of_table=False) == _looks(table, of_table=True)
 
 
 def test_what_cannot_be_predicted_is_refused_alike():
