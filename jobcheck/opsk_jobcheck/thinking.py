@@ -7,7 +7,7 @@ real one is `SiteThinker`, which nobody but a worker loads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
 from opsk_jobcheck.request import SlurmRequest
@@ -51,14 +51,14 @@ class Thought:
     ascii_only: bool = False
 
     def packed(self) -> dict[str, Any]:
-        """Return this as JSON values."""
-        return {**_fields_of(self), "request": _fields_of(self.request)}  # asdict would copy all texts, one by one
+        """Return this as JSON values, without what is as it is unless said."""
+        return {**_stated(self), "request": _stated(self.request)}  # asdict would copy all texts, one by one
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> Thought:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         request = _known(SlurmRequest, document["request"])
-        request["arguments"] = tuple(request["arguments"])
+        request["arguments"] = tuple(request.get("arguments", ()))
         return cls(**{**_known(cls, document), "request": SlurmRequest(**request)})
 
 
@@ -107,36 +107,37 @@ class Advised:
     free: tuple[int, ...] = ()
 
     def packed(self) -> dict[str, Any]:
-        """Return this as JSON values."""
-        return _fields_of(self)
+        """Return this as JSON values, without what is as it is unless said."""
+        return _stated(self)
 
     @classmethod
     def unpacked(cls, document: Mapping[str, Any]) -> Advised:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
-        lists = {name: tuple(document[name]) for name in ("wanted", "lines", "short_lines", "guessed")}
-        lists["free"] = tuple(document.get("free", ()))
+        lists = {name: tuple(document[name]) for name in _LISTS if name in document}
         return cls(**{**_known(cls, document), **lists})
 
 
 def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that this release knows: advisor and workers differ between an upgrade and the restart."""
-    return {name: document[name] for name in _names_of(kind) if name in document}
+    return {name: value for name, value in document.items() if name in _DEFAULTS[kind]}
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass by name."""
-    return {name: getattr(value, name) for name in _names_of(type(value))}
+def _stated(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, those that are as they are unless said left out."""
+    defaults = _DEFAULTS[type(value)].items()
+    return {name: own for name, default in defaults if (own := getattr(value, name)) != default}
 
 
-def _names_of(kind: type) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields: to ask Python for them takes longer than to read the fields."""
-    names = _NAMES.get(kind)
-    if names is None:
-        names = _NAMES[kind] = tuple(item.name for item in fields(kind))
-    return names
+def _defaults_of(kind: type) -> dict[str, Any]:
+    """Return what fields are unless said; those that have to be said are like nothing else."""
+    return {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory() for item in fields(kind)
+    }
 
 
-_NAMES: dict[type, tuple[str, ...]] = {}
+_DEFAULTS: dict[type, dict[str, Any]] = {kind: _defaults_of(kind) for kind in (SlurmRequest, Thought, Advised)}
+"""To ask Python for the fields takes longer than to read them."""
+_LISTS = ("wanted", "lines", "short_lines", "guessed", "free")
 
 
 class Thinker(Protocol):

@@ -130,16 +130,20 @@ def looked_up(table: AnyColumn, *codes: Any) -> AnyColumn:
     return found  # type: ignore[no-any-return]
 
 
-def most(column: AnyColumn) -> AnyColumn:
+def most(column: Any) -> AnyColumn:
     """Return the greatest entry of the candidate stages, shape (3, plans); what all share has one."""
-    found = column.max(axis=0) if isinstance(column, np.ndarray) else column
-    return found if isinstance(found, np.ndarray) else float(found)  # type: ignore[return-value]
+    if not isinstance(column, np.ndarray):
+        return column  # type: ignore[no-any-return]
+    found: Any = column.max(axis=0) if column.ndim > 1 else column.item(column.argmax())
+    return found  # type: ignore[no-any-return]
 
 
-def least(column: AnyColumn) -> AnyColumn:
+def least(column: Any) -> AnyColumn:
     """Return the least entry of the candidate stages, shape (3, plans); what all share has one."""
-    found = column.min(axis=0) if isinstance(column, np.ndarray) else column
-    return found if isinstance(found, np.ndarray) else float(found)  # type: ignore[return-value]
+    if not isinstance(column, np.ndarray):
+        return column  # type: ignore[no-any-return]
+    found: Any = column.min(axis=0) if column.ndim > 1 else column.item(column.argmin())
+    return found  # type: ignore[no-any-return]
 
 
 def which_is_most(columns: Sequence[Any]) -> AnyColumn:

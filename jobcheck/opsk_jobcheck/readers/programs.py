@@ -121,7 +121,10 @@ def own_names(program: Program) -> frozenset[str]:
     """Return the names that a program's own words set, as flags or ``key=value``; worked out once."""
     found: frozenset[str] | None = program.facts.get("names")
     if found is None:
-        found = program.facts["names"] = own_flag_names(program) | assigned(program.words).keys()
+        found = own_flag_names(program)
+        if program.invocation is None or "=" in "".join(program.invocation.shown_words):  # few commands have any
+            found |= assigned(program.words).keys()
+        program.facts["names"] = found
     return found
 
 

@@ -93,11 +93,15 @@ def test_entries_of_tables_are_looked_up_alike(table: list[float], code: int):
     assert looked_up(rows, slice(None), np.array([code])).tolist() == [[table[code]], [table[code]]]
 
 
-@given(stages=st.lists(FINITE, min_size=3, max_size=3))
-def test_of_the_candidate_stages_one_decides(stages: list[float]):
+@given(stages=st.lists(NUMBERS, min_size=3, max_size=3))
+def test_the_extreme_candidate_stage_is_that_of_a_table(stages: list[float]):
     column = np.array(stages)
     _same(most(column), most(column[:, None]))
     _same(least(column), least(column[:, None]))
+
+
+@given(stages=st.lists(FINITE, min_size=3, max_size=3))
+def test_of_the_candidate_stages_one_decides(stages: list[float]):
     _same(which_is_most(stages), which_is_most([np.array([entry]) for entry in stages]))
     assert most(stages[0]) == least(stages[0]) == stages[0], "what all stages share has no candidates"  # type: ignore[arg-type]
 
