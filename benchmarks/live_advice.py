@@ -52,6 +52,10 @@ FABRIC_SIZES = (128, 256, 512)
 SIZES = (1, 2, 2, 2, 4, 4, 4, 8, 8)
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/llama3-70b-megatron.sbatch"
 QUESTIONS, SHORT_QUESTIONS = 120, 4
+VERDICTS = 10
+"""So many verdicts are asked for each full advice: others on a machine that is shared disturb seconds at a time."""
+WIDTHS = 400
+"""Recipes that differ in the width of the MLP; those beyond have another vocabulary."""
 CHANGES_EVERY = 10
 
 
@@ -203,27 +207,29 @@ def full_advice(worker: Worker, writer: LiveWriter, states: Sequence[object], qu
 
 
 def verdicts(worker: Worker, questions: int) -> dict[str, float]:
-    """Ask for verdicts as job_submit does."""
-    text, found = EXAMPLE.read_text(), dict[str, float]()
-    for name, recipes in (("new", questions), ("known", 1)):
+    """Ask for verdicts as job_submit does, of which there are many for each full advice."""
+    text, found, count = EXAMPLE.read_text(), dict[str, float](), questions * VERDICTS
+    for name, recipes in (("new", count), ("known", 1)):
         documents = [
             _question(text, nodes=8, recipe=questions + 1 + number % recipes, seed=number, quick=True)
-            for number in range(questions)
+            for number in range(count)
         ]
         worker.ask(documents[0])
         before = worker.cpu_s()
         times = [timed(partial(worker.ask, document))[1] for document in documents]
-        spent_s = (worker.cpu_s() - before) / questions
+        spent_s = (worker.cpu_s() - before) / count
         found[f"verdict_{name}_median_s"], found[f"verdict_{name}_p99_s"] = median_p99(times)
         if name == "known":
             found["verdicts_per_s"] = 1 / max(spent_s, 1e-4)
-        print(f"verdict question, of a {name} recipe: {_in_ms(times, digits=2)}, CPU {spent_s * 1e3:.1f} ms")
+        print(f"{count} verdict questions, of a {name} recipe: {_in_ms(times, digits=2)}, CPU {spent_s * 1e3:.2f} ms")
     return found
 
 
 def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: bool = False) -> bytes:
     """Return a question about the example, of one of many recipes: nothing of it has been searched before."""
-    text = text.replace("28672", str(28672 - 64 * recipe)).replace("1.5e-4", f"1.5e-4 --seed {seed}")
+    rows, columns = divmod(recipe, WIDTHS)
+    text = text.replace("28672", str(28672 - 64 * columns)).replace("128256", str(128256 + 128 * rows))
+    text = text.replace("1.5e-4", f"1.5e-4 --seed {seed}")
     thought = Thought(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
     return json.dumps(thought.packed()).encode()
 
