@@ -1,8 +1,8 @@
 """How is one formula worked out for a single plan in no more time than its arithmetic takes?
 
 The cost model is written once, for columns. A column may be a plain number of Python's: one plan, or what all plans
-share. Operators are tens of times quicker on those than on an array of one entry; numpy's functions are not, so formulas
-choose, compare, round and look up with those below, which take no detour over arrays for plain numbers.
+share. Operators are tens of times quicker on those than on an array of one entry; numpy's functions are not, so
+formulas choose, compare, round and look up with those below, which take no detour over arrays for plain numbers.
 
 What divides nothing by nothing is an `ArithmeticError` of Python's, and no number of numpy's; see `predict_one`.
 """
