@@ -92,8 +92,9 @@ class Extreme:
         """Return the entries of a column of shape (3, plans) there; others are the same on all stages."""
         if not isinstance(column, np.ndarray) or column.ndim < self.dimensions:
             return column
-        found: Any = column[self.at] if self.dimensions > 1 else column.item(self.at)
-        return found  # type: ignore[no-any-return]
+        entries: Any = column
+        found: FloatColumn = entries[self.at] if self.dimensions > 1 else entries.item(self.at)
+        return found
 
 
 def stages_of(model: ShapeColumns, shares: Shares) -> Stages:

@@ -37,44 +37,43 @@ POSITIVE = st.floats(min_value=1e-300, max_value=1e300)
 TRUTHS = st.booleans()
 
 
-def _same(plain: Any, column: Any) -> None:
-    """Check that a plain number of Python's is the entry of a column of one."""
-    assert type(plain) in (float, int, bool)
-    assert np.array_equal(np.atleast_1d(plain), column, equal_nan=True)
+def _is_entry(plain: Any, column: Any) -> bool:
+    """Tell whether a plain number of Python's is the entry of a column of one."""
+    return type(plain) in (float, int, bool) and np.array_equal(np.atleast_1d(plain), column, equal_nan=True)
 
 
 @pytest.mark.parametrize(("own", "numpys"), [(maximum, np.maximum), (minimum, np.minimum)])
 @given(one=NUMBERS, other=NUMBERS)
 def test_extremes_are_numpys(own: Callable[..., Any], numpys: Callable[..., Any], one: float, other: float):
-    _same(own(one, other), numpys([one], [other]))
+    assert _is_entry(own(one, other), numpys([one], [other]))
     assert np.array_equal(own(np.array([one]), other), numpys([one], other), equal_nan=True)
 
 
 @given(condition=TRUTHS, yes=FINITE, no=FINITE)
 def test_choices_are_numpys(condition: bool, yes: float, no: float):
     column = np.array([condition])
-    _same(where(condition, yes, no), where(column, yes, no))
-    _same(unless(condition), unless(column))
-    _same(floats(condition), floats(column))
+    assert _is_entry(where(condition, yes, no), where(column, yes, no))
+    assert _is_entry(unless(condition), unless(column))
+    assert _is_entry(floats(condition), floats(column))
     assert (any_of(condition), all_of(condition)) == (any_of(column), all_of(column)) == (condition, condition)
 
 
 @given(condition=TRUTHS, value=FINITE)
 def test_a_value_counts_where_its_condition_holds(condition: bool, value: float):
-    _same(when(condition, value), when(np.array([condition]), np.array([value])))
+    assert _is_entry(when(condition, value), when(np.array([condition]), np.array([value])))
 
 
 @given(conditions=st.lists(TRUTHS, min_size=3, max_size=3), values=st.lists(FINITE, min_size=4, max_size=4))
 def test_the_first_condition_that_holds_decides(conditions: list[bool], values: list[float]):
     columns = [np.array([condition]) for condition in conditions]
-    _same(selected(conditions, values[:3], values[3]), selected(columns, values[:3], values[3]))
+    assert _is_entry(selected(conditions, values[:3], values[3]), selected(columns, values[:3], values[3]))
 
 
 @given(number=FINITE)
 def test_numbers_are_rounded_as_numpy_does(number: float):
-    _same(floor(number), np.floor([number]))
-    _same(ceil(number), np.ceil([number]))
-    _same(whole(float(int(number) % 2**53)), np.array([int(number) % 2**53]))
+    assert _is_entry(floor(number), np.floor([number]))
+    assert _is_entry(ceil(number), np.ceil([number]))
+    assert _is_entry(whole(float(int(number) % 2**53)), np.array([int(number) % 2**53]))
 
 
 @pytest.mark.parametrize("name", ["log", "log2", "exp", "arctan"])
@@ -82,13 +81,13 @@ def test_numbers_are_rounded_as_numpy_does(number: float):
 def test_functions_are_numpys_to_the_last_digit(name: str, number: float):
     own = getattr(elementwise, name)
     with np.errstate(over="ignore"):
-        _same(own(number), own(np.array([number])))
+        assert _is_entry(own(number), own(np.array([number])))
 
 
 @given(table=st.lists(FINITE, min_size=4, max_size=4), code=st.integers(0, 3))
 def test_entries_of_tables_are_looked_up_alike(table: list[float], code: int):
     column, rows = np.array(table), np.array([table, table])
-    _same(looked_up(column, code), looked_up(column, np.array([code])))
+    assert _is_entry(looked_up(column, code), looked_up(column, np.array([code])))
     assert looked_up(rows, slice(None), code) == [table[code], table[code]]
     assert looked_up(rows, slice(None), np.array([code])).tolist() == [[table[code]], [table[code]]]
 
@@ -96,16 +95,16 @@ def test_entries_of_tables_are_looked_up_alike(table: list[float], code: int):
 @given(stages=st.lists(NUMBERS, min_size=3, max_size=3))
 def test_the_extreme_candidate_stage_is_that_of_a_table(stages: list[float]):
     column = np.array(stages)
-    _same(most(column), most(column[:, None]))
-    _same(least(column), least(column[:, None]))
+    assert _is_entry(most(column), most(column[:, None]))
+    assert _is_entry(least(column), least(column[:, None]))
 
 
 @given(stages=st.lists(FINITE, min_size=3, max_size=3))
 def test_of_the_candidate_stages_one_decides(stages: list[float]):
-    _same(which_is_most(stages), which_is_most([np.array([entry]) for entry in stages]))
+    assert _is_entry(which_is_most(stages), which_is_most([np.array([entry]) for entry in stages]))
     assert most(stages[0]) == least(stages[0]) == stages[0], "what all stages share has no candidates"  # type: ignore[arg-type]
 
 
 def test_a_column_is_filled_to_its_length_and_a_plain_number_stays_one():
     assert filled(np.zeros(3), 2.0).tolist() == [2.0, 2.0, 2.0]
-    _same(filled(0.0, 2.0), np.array([2.0]))
+    assert _is_entry(filled(0.0, 2.0), np.array([2.0]))
