@@ -147,7 +147,7 @@ def this_moment() -> datetime:
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-def wait_until(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
+def wait_until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
     end = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < end, f"not within {within_s} s"
