@@ -1,4 +1,4 @@
-"""What holds after an ``if``, a ``case``, a loop or a call, when not every test or name in it can be decided?
+"""What holds after an ``if``, a ``case`` or a call, when not every test or name in it can be decided?
 
 A branch that is certainly taken is walked alone; branches that may be taken are each walked apart, and what they
 disagree on is unknown afterwards.
@@ -7,34 +7,17 @@ disagree on is unknown afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.conditions import holds
-from opsk_jobcheck.readers.shell.effects import leaves_several, names_counted
-from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, merged
+from opsk_jobcheck.readers.shell.loops import MAX_ALL_TURNS, some_turns
+from opsk_jobcheck.readers.shell.scope import Scope, merged
 from opsk_jobcheck.readers.shell.syntax import Case, Command, Function, If, Lit, Loop, Simple, Word
-from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, literal, may_be_files, unknown
+from opsk_jobcheck.readers.shell.values import Scalar, Text, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
-
-MAX_TURNS, MAX_ALL_TURNS = 64, 512
-"""Turns that are walked of one loop over known words, and of all loops of a script."""
-_MOVES_ARGUMENTS = frozenset({"set", "shift"})
-
-
-@dataclass(slots=True)
-class Turn:
-    """One turn of a loop: the scopes at each ``continue`` and at each ``break`` so far."""
-
-    continued: list[Scope] = field(default_factory=list)
-    broken: list[Scope] = field(default_factory=list)
-
-    @property
-    def is_left(self) -> bool:
-        """Whether a way through the turn leaves it before its end."""
-        return bool(self.continued or self.broken)
 
 
 def walk_if(evaluator: Evaluator, command: If) -> bool | None:
@@ -92,7 +75,7 @@ def _falling_case(evaluator: Evaluator, command: Case, word: Text) -> bool | Non
         falls = False
         if True not in verdicts and None in verdicts:
             rest = [inner for _, later in command.branches[index:] for inner in later]
-            return _some_turns(evaluator, Loop("", [], rest, command.line))
+            return some_turns(evaluator, Loop("", [], rest, command.line))
         if True in verdicts:
             evaluator.walk(body)
             if command.ends[index] == ";;":
@@ -106,88 +89,6 @@ def _pattern_matches(evaluator: Evaluator, word: Text, pattern: Word) -> bool | 
     if text.known == "*":
         return True
     return holds([word, literal("==", 0), text], extended=True)
-
-
-def walk_loop(evaluator: Evaluator, loop: Loop) -> bool | None:
-    """Walk a loop: over known words one by one, else once with everything that it changes unknown."""
-    words = evaluator.expander().words(loop.words) if loop.words is not None else None
-    if words is not None and len(words) <= MAX_TURNS and all(word.known is not None for word in words):
-        if not may_be_files(words):
-            return _each(evaluator, loop, words)
-        return _some_turns(evaluator, loop, pattern=words[0] if len(words) == 1 else None)
-    return _some_turns(evaluator, loop)
-
-
-def _each(evaluator: Evaluator, loop: Loop, words: list[Text]) -> bool | None:
-    """Walk a ``for`` whose words are all known, turn by turn."""
-    if any(leaves_several(command) for command in loop.body):
-        return _some_turns(evaluator, loop)
-    was_certain, was_ended = evaluator.certain, evaluator.ended
-    broken: list[Scope] = []
-    goes_on, exits = True, False
-    for word in words:
-        evaluator.turns += 1
-        if evaluator.turns > MAX_ALL_TURNS:
-            _some_turns(evaluator, loop)
-            break
-        evaluator.scope.set(loop.variable, Scalar(word))
-        turn = Turn()
-        goes_on = _turn(evaluator, loop, turn)
-        broken += turn.broken
-        exits = exits or (evaluator.ended and goes_on and not turn.is_left)
-        if not goes_on:
-            break
-        evaluator.certain = evaluator.certain and not turn.broken
-    ends = [*broken, evaluator.scope] if goes_on else broken
-    evaluator.certain, evaluator.ended = was_certain, was_ended or exits or not ends
-    if broken:
-        evaluator.scope.adopt(merged(ends, loop.line) if len(ends) > 1 else ends[0].copy())
-    return None
-
-
-def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:
-    """Walk one turn of a loop, and return whether another one may follow."""
-    evaluator.ended, was_certain = False, evaluator.certain
-    evaluator.open_turns.append(turn)
-    evaluator.walk(loop.body)
-    evaluator.open_turns.pop()
-    evaluator.certain = was_certain
-    if evaluator.frames and evaluator.frames[-1].returned:
-        return False
-    is_through = not evaluator.ended or (evaluator.certain and not turn.is_left)
-    possible = [*turn.continued, evaluator.scope] if is_through else turn.continued
-    if turn.continued:
-        evaluator.scope.adopt(merged(possible, loop.line) if len(possible) > 1 else possible[0].copy())
-    return bool(possible)
-
-
-def _some_turns(evaluator: Evaluator, loop: Loop, pattern: Text | None = None) -> bool | None:
-    """Walk a loop's body once, with everything that it changes unknown before and after.
-
-    ``pattern`` is what its variable stands for, where that is the files that match it.
-    """
-    why = f"it changes in the loop of line {loop.line}"
-    turn = [*loop.condition, *loop.body]
-    changed = {name for name in evaluator.changed_by(turn) | {loop.variable} | names_counted(loop) if name}
-    if evaluator.calls(turn, _MOVES_ARGUMENTS):
-        evaluator.scope.arguments = LOST
-    before = evaluator.scope.copy()
-    evaluator.scope.lose(changed, why, loop.line)
-    if pattern is not None:
-        evaluator.scope.set(loop.variable, Scalar(pattern))
-    was_certain, evaluator.certain = evaluator.certain, False
-    was_ended, evaluator.ended = evaluator.ended, False
-    evaluator.open_turns.append(None)
-    evaluator.walk(turn)
-    evaluator.open_turns.pop()
-    evaluator.certain, evaluator.ended = was_certain, was_ended
-    if evaluator.scope.arguments != before.arguments:
-        evaluator.scope.arguments = LOST
-    changed |= differing(before, evaluator.scope)
-    for name in changed:
-        is_array = isinstance(before.find(name), Array) or isinstance(evaluator.scope.find(name), Array)
-        evaluator.scope.set(name, Array((), why) if is_array else Scalar(unknown(why, loop.line)))
-    return None
 
 
 def walk_either(evaluator: Evaluator, bodies: list[list[Command]], line: int, *, may_skip: bool) -> bool | None:

@@ -274,7 +274,10 @@ def _lines_read(evaluator: Evaluator, command: Simple, words: list[Text]) -> boo
 
 
 def _getopts(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
-    """``getopts`` sets a name and OPTARG, never certain."""
+    """``getopts`` sets a name and OPTARG, never certain; where there are no arguments it finds no option."""
+    if len(words) == 3 and evaluator.scope.arguments == () and words[2].known:
+        evaluator.scope.set(words[2].known, Scalar(literal("?", command.line)))
+        return False
     for name in ("OPTARG", "OPTIND", *((words[2].known or "",) if len(words) > 2 else ())):
         if name:
             evaluator.scope.set(name, Scalar(unknown("it is an option of the script", command.line)))

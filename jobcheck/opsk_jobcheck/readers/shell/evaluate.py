@@ -1,8 +1,8 @@
 """What would a script's variables hold and which commands would it run, as far as that is certain without running it?
 
 The evaluator walks the commands in order. A test that cannot be decided is followed both ways and what differs
-afterwards is unknown; a loop is walked once with everything that it changes unknown. No command is ever started: what a
-program would print is unknown, with the program's name as the reason.
+afterwards is unknown; a loop of which nobody knows how often it turns is walked once with everything that it changes
+unknown. No command is ever started: what a program would print is unknown, with the program's name as the reason.
 """
 
 from __future__ import annotations
@@ -13,21 +13,14 @@ from opsk_jobcheck.readers.shell import commands
 from opsk_jobcheck.readers.shell.asked import asked_names
 from opsk_jobcheck.readers.shell.assigned import names_in
 from opsk_jobcheck.readers.shell.assignments import assign, runs_commands
-from opsk_jobcheck.readers.shell.branches import (
-    Turn,
-    named_like,
-    walk_case,
-    walk_either,
-    walk_if,
-    walk_loop,
-    walk_one_of,
-)
+from opsk_jobcheck.readers.shell.branches import named_like, walk_case, walk_either, walk_if, walk_one_of
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, START, command_directory, directory
 from opsk_jobcheck.readers.shell.effects import names_assigned
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, define, keep_counted, prefixed
 from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
+from opsk_jobcheck.readers.shell.loops import Turn, walk_loop
 from opsk_jobcheck.readers.shell.other_shells import input_of, walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.places import Places

@@ -20,6 +20,7 @@ from opsk_jobcheck.readers.shell.syntax import (
     If,
     Lit,
     Loop,
+    Param,
     Pipeline,
     Redirect,
     Simple,
@@ -266,6 +267,8 @@ class Parser:
             if self._keyword() == "in":
                 self.lexer.read_word()
                 words = self._words_of_line()
+            else:
+                words = [Word([Param("@", line, quoted=True)], line)]
         return Loop(variable, [], self._do(), line, words, counting)
 
     def _words_of_line(self) -> list[Word]:
@@ -278,9 +281,9 @@ class Parser:
                 return words
             words.append(word)
 
-    def _while(self, line: int) -> Command:
+    def _while(self, line: int, *, is_until: bool = False) -> Command:
         condition = self._list(frozenset({"do"}))
-        return Loop("", condition, self._do(), line)
+        return Loop("", condition, self._do(), line, is_until=is_until)
 
     def _do(self) -> list[Command]:
         self._expect("do")
@@ -389,7 +392,7 @@ _COMPOUND: Mapping[str, Callable[[Parser, int], Command]] = MappingProxyType(
         "for": Parser._for,
         "select": Parser._for,
         "while": Parser._while,
-        "until": Parser._while,
+        "until": lambda parser, line: parser._while(line, is_until=True),
         "function": Parser._function,
         "{": Parser._braces,
         "[[": Parser._test,

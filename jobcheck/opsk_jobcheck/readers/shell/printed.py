@@ -1,16 +1,16 @@
 """What does ``$(command)`` print, where that is certain without running it?
 
-Followed are ``echo``, ``printf '%s'`` and ``cat`` with a here-document, each perhaps piped through filters that change
-blanks and single characters only (``tr``, ``sed 's/  */ /g'``, ``xargs``) or through ``bc`` for a whole number, and
-``basename`` and ``dirname`` of a known path. Of a text that is partly unknown the rest is kept.
+Followed are ``echo``, ``printf '%s'`` and ``cat`` with a here-document, ``seq`` and ``expr`` of whole numbers,
+``basename`` and ``dirname`` of a known path; each perhaps piped through `filters`. Of a text that is partly unknown the
+rest is kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from opsk_jobcheck.readers.shell.filters import filtered
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source
 from opsk_jobcheck.readers.shell.syntax import Command, Output, Pipeline, Simple
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.expansion import Expander
 
 MAX_COMMAND_CHARS = 1 << 16
-_FIRST = re.compile(r"\s*(?:echo|printf|cat|basename|dirname)\b")
+_FIRST = re.compile(r"\s*(?:echo|printf|cat|basename|dirname|seq|expr)\b")
 _OPTION = re.compile(r"-[neE]+")
-_SUM = re.compile(r"(?:[-+*/()\s]|(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9]))+")
-"""Numbers that bc and the shell take alike."""
-_SQUEEZE = re.compile(r"s/(?:  \*| ?\ \\\+|\[\[:space:\]\]\\\+|\\s\\\+)/ /g")
-_SQUEEZE_EXTENDED = re.compile(r"s/(?:  \*| ?\ \+|\[\[:space:\]\]\+|\\s\+)/ /g")
-"""What ``sed`` is given to make one blank of several."""
-_SIGNS = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
-_Filter = Callable[[str], str]
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,8})")
+_EXPR = re.compile(r"-?(?:0|[1-9][0-9]{0,8})(?: [-+*/%] -?(?:0|[1-9][0-9]{0,8})){1,16}")
+"""What ``expr`` and the shell calculate alike."""
+MAX_COUNTED = 4096
 
 
 def printed(expander: Expander, segment: Output) -> Text | None:
@@ -53,7 +50,7 @@ def _of_pipeline(expander: Expander, parser: Parser) -> Text | None:
     first, *rest = commands[0].commands if isinstance(commands[0], Pipeline) else commands
     text = _said(expander, first)
     for command in rest:
-        text = _filtered(expander, command, text) if text is not None else None
+        text = filtered(expander, command, text) if text is not None else None
     return text
 
 
@@ -84,7 +81,34 @@ def _said(expander: Expander, command: Command) -> Text | None:
         return words[1] if words[0].known == "%s" else join((words[1], literal("\n", words[1].line)))
     if name.known in ("basename", "dirname") and len(words) == 1 and words[0].known:
         return literal(_part_of_path(name.known, words[0].known), words[0].line)
-    return None
+    return _calculated(expander, name, words)
+
+
+def _calculated(expander: Expander, name: Text, words: list[Text]) -> Text | None:
+    """Return what ``expr`` and ``seq`` print."""
+    known = [word.known or "" for word in words]
+    if name.known == "expr" and _EXPR.fullmatch(" ".join(known)):
+        return expander.calculated(" ".join(known), name.line)
+    counted = _counted(known) if name.known == "seq" else None
+    return literal(counted, name.line) if counted is not None else None
+
+
+def _counted(words: list[str]) -> str | None:
+    """Return what ``seq`` prints; between the numbers a newline, or what ``-s`` says."""
+    between = "\n"
+    if words[:1] == ["-s"] and len(words) > 2:
+        between, words = words[1], words[2:]
+    elif words and words[0].startswith("-s"):
+        between, words = words[0][2:], words[1:]
+    if not 1 <= len(words) <= 3 or not all(map(_WHOLE.fullmatch, words)) or "%" in between or "\\" in between:
+        return None
+    numbers = list(map(int, words))
+    first, last = (1 if len(numbers) == 1 else numbers[0]), numbers[-1]
+    step = numbers[1] if len(numbers) == 3 else 1
+    if step == 0:
+        return None
+    row = range(first, last + (1 if step > 0 else -1), step)
+    return between.join(map(str, row)) + "\n" * bool(row) if len(row) <= MAX_COUNTED else None
 
 
 def _echoed(words: list[Text]) -> Text | None:
@@ -107,61 +131,6 @@ def _part_of_path(name: str, path: str) -> str:
     if name == "basename":
         return last or "/"
     return head.rstrip("/") or (slash or ".")
-
-
-def _filtered(expander: Expander, command: Command, text: Text) -> Text | None:
-    """Return what is left of a text behind one more command of a pipeline."""
-    if not isinstance(command, Simple) or command.assignments or command.redirects:
-        return None
-    words = [word.known for word in expander.words(command.words)]
-    if words == ["bc"]:
-        known = text.known
-        if known is None or not _SUM.fullmatch(known):
-            return None
-        return expander.calculated(known, text.line)
-    change = _change(words, text)
-    if change is None:
-        return None
-    if text.known is not None:
-        said = change(text.known)
-        return literal(said.strip() if words[0] == "xargs" else said, text.line)
-    parts = [part if part.why else part._replace(text=change(part.text)) for part in text.parts]
-    if words[0] == "xargs":
-        parts[0] = parts[0]._replace(text=parts[0].text.lstrip())
-        parts[-1] = parts[-1]._replace(text=parts[-1].text.rstrip())
-    return Text(tuple(parts))
-
-
-def _change(words: list[str | None], text: Text) -> _Filter | None:
-    """Return what a filter does to known text, ``None`` where it is not followed."""
-    name, *rest = words or [None]
-    if name == "tr" and len(rest) == 2 and None not in rest:
-        return _translation(rest[0] or "", rest[1] or "")
-    if name == "xargs" and not rest:
-        is_odd = text.shown.lstrip()[:1] == "-" or any(sign in part.text for part in text.parts for sign in "'\"\\")
-        return None if is_odd else lambda piece: re.sub(r"\s+", " ", piece)
-    if name == "sed":
-        is_extended = "-E" in rest or "-r" in rest
-        rest = [word for word in rest if word not in ("-e", "-E", "-r")]
-        squeeze = _SQUEEZE_EXTENDED if is_extended else _SQUEEZE
-        if len(rest) == 1 and squeeze.fullmatch(rest[0] or ""):
-            return lambda piece: re.sub(r"[ \t]+" if "s" in (rest[0] or "")[2:] else " +", " ", piece)
-    return None
-
-
-def _translation(one: str, other: str) -> _Filter | None:
-    """Return what ``tr`` does with one character."""
-    if one in ("-s", "-d"):
-        sign = _SIGNS.get(other, " " if other == "[:space:]" and one == "-s" else other)
-        if len(sign) != 1:
-            return None
-        if one == "-d":
-            return lambda piece: piece.replace(sign, "")
-        return lambda piece: re.sub(f"{re.escape(sign)}+", lambda _: sign, piece)
-    before, after = _SIGNS.get(one, one), _SIGNS.get(other, other)
-    if len(before) != 1 or len(after) != 1:
-        return None
-    return lambda piece: piece.replace(before, after)
 
 
 def _without_last_newlines(text: Text) -> Text:

@@ -167,7 +167,7 @@ class Case:
 class Loop:
     """``for``, ``while``, ``until``, ``select``; ``words`` are those of a ``for name in words``.
 
-    ``counting`` are the expressions of a ``for ((...))``.
+    ``counting`` are the expressions of a ``for ((...))``; ``is_until`` tells that the condition ends the loop.
     """
 
     variable: str
@@ -176,6 +176,7 @@ class Loop:
     line: int
     words: list[Word] | None = None
     counting: str = ""
+    is_until: bool = False
 
 
 @dataclass(slots=True)

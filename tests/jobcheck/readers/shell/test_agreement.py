@@ -139,12 +139,22 @@ class Writer:
     def compound(self, depth: int) -> str:
         name, block = self.name(), lambda: self.block(depth)
         words = " ".join(self.word() for _ in range(self.choice.randrange(4)))
+        own = f"K{depth}"  # nothing else changes it: a loop that counts by it ends
         return self.of(
             f"if {self.test()}; then\n{block()}\nelif {self.test()}; then\n{block()}\nelse\n{block()}\nfi",
             f'case "${name}" in\n1|7) {block()} ;;\na*) {block()} {self.of(*ENDS)}\n'
             f'"*") {block()} ;;\n*) {block()} ;;\nesac',
             f"{self.test()} {self.of('&&', '||')} {name}={self.word()}",
             f"for {name} in {words}; do\n{block()}\n{self.of('', 'break', 'continue')}\ndone",
+            f"{own}=0; while [ ${own} -lt {self.of('3', '4')} ]; do\n{block()}\n"
+            f"{self.of('', self.test() + ' && break')}\n{own}=$(({own}+1)); done; I=${own}",
+            f"{own}=0; until (( {own} >= 3 )); do\n(( {own} += 1 ))\n{self.of('', 'continue')}\n{block()}\ndone",
+            f"for (({own}=0; {own}<{self.of('2', '3')}; {own}++)); do\n{block()}\n"
+            f"{self.of('', 'break', 'continue')}\ndone; J=${own}",
+            f"set -- {words}\nwhile {self.of('[ $# -gt 0 ]', '[[ -n ${1:-} ]]', '(( $# ))')}; do\n"
+            f'case "$1" in\n--*) {name}=$1 ;;\n*) {name}+=$1 ;;\nesac\nshift; done',
+            f"f() {{ for {name}; do\n{block()}\ndone; }}; f {words}",
+            f"set --\nwhile getopts 'n:t:' {name}; do\n{block()}\ndone",
             f"f() {{ {self.of('local A=9', 'local B', ':', 'declare C=3', 'local -i A=4', 'local -i B')}\n{block()}\n"
             f"{self.of('', 'return', self.test() + ' && return')}\nD=$1\n}}\nf {self.word()}",
         )
