@@ -14,6 +14,7 @@ from tests.fakes.recipes import HEAD
 KIB = 1 << 10
 FAR_TOO_LONG_S = 20.0
 """Each of these took from half a minute to the age of the universe [s of CPU]; now they take a second or less."""
+LOOPS = "A=0; while true; do for ((i = 0; i < 99; i++)); do A=$((A + 1)); "
 CONFIG = "{" + ",".join(f'"k{number}": 1' for number in range(20_000)) + "}"
 
 
@@ -44,6 +45,12 @@ def filled(piece: str, chars: int = 250 * KIB) -> str:
         'X=\'eval "$X"; eval "$X"\'\n' + filled('eval "$X"\n', 150 * KIB),
         "\n".join(f"f{n}() {{ f{n + 1}; f{n + 2}; }}" for n in range(4000)) + "\n" + "while a; do f0; done\n" * 500,
         "set -- " + "a " * 4000 + "\n" + filled('set -- "$@" a\n', 200 * KIB),
+        f"{LOOPS}{'B=1; ' * 11_000} done; done",
+        f"{LOOPS}export {'B=1 ' * 11_000}; done; done",
+        f"{LOOPS}case $A in {'|'.join(f'x{number}*' for number in range(9000))}) B=1 ;; esac; done; done",
+        f"{LOOPS}{'B=$(seq 4000 | cut -d: -f1); ' * 2000} done; done",
+        f"{LOOPS}[[ {' || '.join(['1 == 2'] * 60)} ]]; {'[[ 1 == 2 ]]; ' * 8000} done; done",
+        "".join(f"V{number}={number}\n" for number in range(10_000)) + f"{LOOPS} done; done",
     ],
     ids=lambda text: repr(text[:24]),
 )

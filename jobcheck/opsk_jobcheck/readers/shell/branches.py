@@ -19,6 +19,9 @@ from opsk_jobcheck.readers.shell.values import Scalar, Text, literal, unknown
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
 
+STEPS_PER_PATTERN = 4
+"""What a pattern counts for, in commands walked: each is made a regular expression."""
+
 
 def walk_if(evaluator: Evaluator, command: If) -> bool | None:
     """Walk the branches of an ``if`` that may be taken."""
@@ -52,6 +55,7 @@ def _tested(evaluator: Evaluator, condition: list[Command] | None, line: int, *,
 def walk_case(evaluator: Evaluator, command: Case) -> bool | None:
     """Walk the branches of a ``case`` that may be taken."""
     word = evaluator.expander().text(command.word)
+    evaluator.steps += STEPS_PER_PATTERN * sum(len(patterns) for patterns, _ in command.branches)
     if any(end != ";;" for end in command.ends):
         return _falling_case(evaluator, command, word)
     possible: list[list[Command]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from opsk_jobcheck.readers.shell.patterns import matches
+from opsk_jobcheck.readers.shell.patterns import found, matches
 from opsk_jobcheck.readers.shell.values import Text
 
 MAX_WORDS = 256
@@ -18,6 +18,7 @@ _NUMERIC = {
     "-ge": lambda a, b: a >= b,
 }
 _BINARY = frozenset({"=", "==", "!=", "<", ">", "=~", *_NUMERIC, "-nt", "-ot", "-ef"})
+_JOINS = frozenset({None, "&&", "||", ")"})
 _INTEGER = re.compile(r"[ \t]*[+-]?[0-9]{1,18}[ \t]*")
 _OCTAL = re.compile(r"[ \t]*[+-]?0[0-9]+[ \t]*")
 
@@ -28,7 +29,8 @@ def holds(words: Sequence[Text], *, extended: bool) -> bool | None:
     Parameters
     ----------
     words
-        The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern.
+        The words between the brackets; in ``[[ ]]`` what follows ``==`` and ``!=`` is a pattern, what follows ``=~`` a
+        regular expression, or missing where it is none that is followed.
     extended
         True for ``[[ ]]``, whose ``==`` compares with a pattern and which joins by ``&&`` and ``||``.
     """
@@ -113,13 +115,15 @@ class _Test:
 
     def _binary(self) -> bool | None:
         left, sign = self.words[self.position], self.words[self.position + 1].known or ""
-        if sign == "=~":
+        if sign == "=~" and self._next(2) in _JOINS:  # the expression was stepped over
             self.position += 2
             return None
         right = self.words[self.position + 2]
         self.position += 3
         if left.known is None or right.known is None:
             return _decided_by_emptiness(left, sign, right)
+        if sign == "=~" and self.extended:
+            return found(left.known, right.known)
         if sign in _NUMERIC:
             if not _INTEGER.fullmatch(left.known) or not _INTEGER.fullmatch(right.known):
                 return None

@@ -20,6 +20,7 @@ _ODD = {"u": "its letters are made large", "l": "its letters are made small", "c
 
 def declare(evaluator: Evaluator, command: Simple, words: list[Text]) -> bool | None:
     """``declare``, ``export``, ``local``, ``readonly``, ``typeset``."""
+    evaluator.steps += len(command.arrays)
     before = [expanded(evaluator.expander(), entry) for entry in command.arrays]  # bash expands all words first
     _hide_locals(evaluator, command, words)
     flags = "".join(known for word in words[1:] if (known := word.known or "").startswith("-"))

@@ -23,6 +23,7 @@ from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
 from opsk_jobcheck.readers.shell.loops import Turn, walk_loop
 from opsk_jobcheck.readers.shell.other_shells import input_of, walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
+from opsk_jobcheck.readers.shell.patterns import quoted, quoted_regex
 from opsk_jobcheck.readers.shell.places import Places
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.second_scripts import export
@@ -120,6 +121,7 @@ class Evaluator:
         self.frames: list[Frame] = []
         self.open_turns: list[Turn | None] = []
         self.turns = 0
+        self.steps = 0
         self.changed: dict[str, str] = {}
         self.places = Places()
         self.pushed: list[Text] = []
@@ -189,6 +191,7 @@ class Evaluator:
     def _step(self, command: Command) -> bool | None:
         if self.is_over:
             return None
+        self.steps += 1
         if isinstance(command, Simple):
             return self._simple(command)
         if isinstance(command, Chain | If | Case | Loop):
@@ -222,9 +225,12 @@ class Evaluator:
 
     def _test_words(self, words: list[Word]) -> list[Text]:
         expander = self.expander()
+        self.steps += len(words)
         before = ("", *(word.bare or "" for word in words))
         return [
-            expander.pattern(word) if sign in ("=", "==", "!=") else expander.text(word)
+            expander.text(word)
+            if sign not in ("=", "==", "!=", "=~")
+            else expander.pattern(word, quoted_regex if sign == "=~" else quoted)
             for sign, word in zip(before, words, strict=False)
         ]
 
@@ -296,6 +302,7 @@ class Evaluator:
 
     def _assignments(self, command: Simple) -> bool | None:
         """Carry out assignments without a command, or before words that have vanished."""
+        self.steps += len(command.assignments)
         for assignment in command.assignments:
             assign(self.expander(), assignment)
         if command.redirects:

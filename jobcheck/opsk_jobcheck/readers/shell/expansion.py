@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
 from opsk_jobcheck.readers.shell.braces import braced, is_braced
@@ -14,7 +15,7 @@ from opsk_jobcheck.readers.shell.patterns import quoted
 from opsk_jobcheck.readers.shell.printed import printed
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.source import MARK_OPEN, Source, line_source, unmarked
-from opsk_jobcheck.readers.shell.splitting import longer, split_by, unsplit
+from opsk_jobcheck.readers.shell.splitting import longer, may_vanish, split_by, unsplit
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.readers.shell.values import (
     MAX_ARRAY_WORDS,
@@ -105,8 +106,9 @@ class Expander:
             members = self._members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
                 vanishes = vanishes or not members
+                is_joined = current is not None or bool(waiting)
                 for index, member in enumerate(members):
-                    if index and current is not None:
+                    if index and current is not None and not (is_joined and may_vanish(members, index)):
                         done.append(current)
                         current = None
                     current = longer(current, member.parts)
@@ -116,8 +118,9 @@ class Expander:
                 current = longer(current, self._whole(segment).parts)
                 continue
             pieces = members if members is not None else [self._single(segment)]
+            is_joined = current is not None or bool(waiting)
             for index, piece in enumerate(pieces):
-                if index and current is not None:
+                if index and current is not None and not (is_joined and may_vanish(pieces, index)):
                     done.append(current)
                     current = None
                 current = split_by(self.scope.ifs(), piece, done, current)
@@ -288,13 +291,13 @@ class Expander:
         source.work = self.source.work
         return Lexer(source).read_text(quoted=quoted)
 
-    def pattern(self, word: Word) -> Text:
-        """Expand a word to a pattern: what was quoted in it stands for itself."""
+    def pattern(self, word: Word, quote: Callable[[str], str] = quoted) -> Text:
+        """Expand a word to a pattern: what was quoted in it stands for itself, by ``quote``."""
         pieces: list[Text] = []
         for segment in word.segments:
             text = self._whole(segment)
             if segment.quoted:
-                text = Text(tuple(part if part.why else part._replace(text=quoted(part.text)) for part in text.parts))
+                text = Text(tuple(part if part.why else part._replace(text=quote(part.text)) for part in text.parts))
             pieces.append(text)
         return join(pieces)
 

@@ -93,11 +93,14 @@ class Lexer:
         if match := _IDLE_LINES.match(self.text, self.position):
             self.position = match.end()
 
-    def skip_regex(self) -> None:
-        """Step over the regular expression behind ``=~``; such a test is never decided."""
+    def read_regex(self) -> list[Word]:
+        """Read the regular expression behind ``=~``; one that is more than a word is stepped over."""
         self.skip_blank()
-        if match := _REGEX_WORD.match(self.text, self.position):
-            self.position = match.end()
+        match = _REGEX_WORD.match(self.text, self.position)
+        word = self.read_word() if match else None
+        is_whole = match is not None and word is not None and self.position == match.end()
+        self.position = match.end() if match else self.position
+        return [word] if word is not None and is_whole else []
 
     def starts(self, sign: str) -> bool:
         """Return whether ``sign`` comes next."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.effects import leaves_several, names_counted
-from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, merged
+from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, key, merged
 from opsk_jobcheck.readers.shell.syntax import ArithTest, Chain, Command, Loop, Pipeline, Simple, Test
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, may_be_files, unknown
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_TURNS, MAX_ALL_TURNS = 64, 512
 """Turns that are walked of one loop, and of all loops of a script."""
+MAX_STEPS = 20_000
+"""Commands, and words of tests, of a script that are walked before no turn of a loop is walked by itself any more."""
 _MOVES_ARGUMENTS = frozenset({"set", "shift"})
 _TESTS = frozenset({"[", "test", "true", ":", "false", "getopts"})
 """Commands that only tell whether another turn follows; what a program or ``read`` does is not done twice."""
@@ -119,7 +121,7 @@ def _turns(evaluator: Evaluator, loop: Loop, another: _Another, *, is_bounded: b
     while (follows := another()) is not False:
         evaluator.turns += 1
         count += 1
-        if follows is None or count > MAX_TURNS or evaluator.turns > MAX_ALL_TURNS or (broken and not is_bounded):
+        if follows is None or count > MAX_TURNS or (broken and not is_bounded) or _is_spent(evaluator):
             some_turns(evaluator, loop)
             break
         turn = Turn()
@@ -138,9 +140,19 @@ def _turns(evaluator: Evaluator, loop: Loop, another: _Another, *, is_bounded: b
     return None
 
 
+def _is_spent(evaluator: Evaluator) -> bool:
+    """Tell whether too much has been walked to walk another turn by itself."""
+    return evaluator.turns > MAX_ALL_TURNS or evaluator.steps > MAX_STEPS
+
+
 def _is_same(before: Scope, after: Scope) -> bool:
     """Tell whether a turn has changed nothing: all that follow are like it."""
-    return before.arguments == after.arguments and not differing(before, after)
+    if before.arguments != after.arguments or before.unset != after.unset:
+        return False
+    then, now = before.variables, after.variables
+    return then.keys() == now.keys() and all(
+        held is now[name] or key(held) == key(now[name]) for name, held in then.items()
+    )
 
 
 def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:

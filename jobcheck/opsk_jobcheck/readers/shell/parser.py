@@ -328,7 +328,7 @@ class Parser:
                 break
             words.append(word)
             if word.bare == "=~":
-                self.lexer.skip_regex()
+                words += self.lexer.read_regex()
         return Test(words, line)
 
     def _simple(self) -> Simple:

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.expansion import Expander
 
 MAX_COMMAND_CHARS = 1 << 16
+CHARS_PER_COMMAND = 100
+"""Each command that prints counts as so many characters more."""
 _FIRST = re.compile(r"\s*(?:echo|printf|cat|basename|dirname|seq|expr)\b")
 _OPTION = re.compile(r"-[neE]+")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,8})")
 _EXPR = re.compile(r"-?(?:0|[1-9][0-9]{0,8})(?: [-+*/%] -?(?:0|[1-9][0-9]{0,8})){1,16}")
 """What ``expr`` and the shell calculate alike."""
-MAX_COUNTED = 4096
+MAX_COUNTED = 256
 
 
 def printed(expander: Expander, segment: Output) -> Text | None:
     """Return what the command prints, without the newlines at its end; ``None`` where that is not known."""
     if len(segment.text) > MAX_COMMAND_CHARS or not _FIRST.match(segment.text):
         return None
-    expander.source.spend(len(segment.text))
+    expander.source.spend(len(segment.text) + CHARS_PER_COMMAND)
     source = _source(expander.source, segment)
     inner = type(expander)(expander.scope.copy(), source, expander.depth + 1)
     try:

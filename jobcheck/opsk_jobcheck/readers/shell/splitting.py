@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
 from opsk_jobcheck.readers.shell.source import MARK_OPEN
@@ -28,6 +28,11 @@ def longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
         return list(parts)
     word.extend(parts)
     return word
+
+
+def may_vanish(members: Sequence[Text], index: int) -> bool:
+    """Tell whether a member, or the one before it, may be none: what stands before and behind is then one word."""
+    return any(part.many for member in members[index - 1 : index + 1] for part in member.parts)
 
 
 def split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:

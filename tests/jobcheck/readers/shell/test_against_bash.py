@@ -106,6 +106,30 @@ SCRIPTS = {
     "what bash sets itself": ("t r$SECONDS; t u$UID; t h$HOSTNAME; t o$OSTYPE; t l$LINENO", None),
     "what bash sets is not kept": ("LINENO=42; RANDOM=42; t $LINENO; t $RANDOM", None),
     "a match leaves its parts": ("[[ x12 =~ ([0-9]+) ]] && t m${BASH_REMATCH[1]}", None),
+    "a regular expression that is found": ("M=llama3-70b; [[ $M =~ -70b$ ]] && TP=8 || TP=1; t $TP", "8"),
+    "a regular expression in quotes": (
+        "M=7.b; [[ $M =~ '7.b' ]] && TP=8 || TP=1; [[ 7xb =~ '7.b' ]] && TP=4; t $TP",
+        "8",
+    ),
+    "a number by a regular expression": ("N=16; if [[ $N =~ ^[0-9]+$ && $N != 0 ]]; then t $N; fi", "16"),
+    "a regular expression of ways": ("M=13b; [[ $M =~ ^(7|13)b$ ]] && TP=2; t x$TP", None),
+    "arguments in a loop": (
+        "set -- --tp 4 --pp=2 x; while [[ $# -gt 0 ]]; do case $1 in --tp) TP=$2; shift 2 ;; "
+        '--pp=*) PP="${1#*=}"; shift ;; *) break ;; esac; done; t $TP $PP "$@"',
+        "4 2 x",
+    ),
+    "no arguments in a loop": ("TP=2; while (( $# )); do TP=$1; shift; done; t $TP", "2"),
+    "no options": ("TP=2; while getopts 't:' o; do case $o in t) TP=$OPTARG ;; esac; done; t $TP $o", "2 ?"),
+    "options": ("set -- -t 4; TP=2; while getopts 't:' o; do case $o in t) TP=$OPTARG ;; esac; done; t $TP", None),
+    "a loop that is tried again": ("for ((i=0; i<3; i++)); do t $i && break; done; t a $i", None),
+    "a loop that goes on for ever": ("i=0; while true; do t $i; i=$((i+1)); ls >/dev/null && break; done", None),
+    "a loop until": ("i=0; until [ $i -ge 2 ]; do t $i; ((i++)); done; t a $i", None),
+    "a loop whose test is a program": (
+        "i=0; while [ $i -lt 2 ] && ls >/dev/null; do i=$((i+1)); t $i; done; t a $i",
+        None,
+    ),
+    "a loop without in": ('f() { for a; do t "$a"; done; }; f 1 "2 3"', None),
+    "a loop that reads": ("printf '4\\n8\\n' > l; while [ 1 ]; do read x || break; t $x; done < l", None),
     "a function of a branch": (
         "if [ -e /etc/passwd ]; then cfg() { TP=8; }; else cfg() { TP=4; }; fi; cfg; t $TP",
         None,
@@ -148,6 +172,10 @@ SCRIPTS = {
     "input of a loop from a process": ("while read -r TP; do t $TP; done < <(echo 4); t a", None),
     "readonly in a function called twice": ("f() { local -r a=$1; t $a; }; f 1 >/dev/null; f 2; a=3; t $a", None),
     "members of which nobody knows how many": ('X=$(ls); A=($X); set -- "${A[@]^^}" x; t $#', None),
+    "members that may be none, and a letter": (
+        'A=(1 0 $(ls /none)); t "${A[@]}"x; A=($(ls /none) 1); t x"${A[@]}"',
+        None,
+    ),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
     "a command that is only said": ('echo bash -c "t --tp 4"; t 1', "1"),

@@ -37,6 +37,22 @@ CASES = ("^", "^^", ",", ",,")
 SEPARATORS = ("','", "' '", "':'")
 READ = ('"1,2,3"', '"$D"', '"a b  c d"', '" 1, 2 "')
 PATTERNS = ("a*", "?", "[0-9]*", '"*"', "*")
+EXPRESSIONS = (
+    "a",
+    "^[0-9]+$",
+    '"a b"',
+    "^x.y",
+    "[^a]c?$",
+    '"."',
+    "\\.",
+    "^$",
+    "(a|b)",
+    "a|7",
+    "$B",
+    '^"$A"',
+    "a*/b",
+    "x_",
+)
 ENDS = (";;", ";&", ";;&")
 CUTS = ("*", "a", "?", "*/", "/*", "x*", "*_", "_*", "[0-9]", "[!a]*", ".*")
 
@@ -99,6 +115,7 @@ class Writer:
         return self.of(
             f"[ {operand()} {self.of('=', '!=')} {operand()} ]",
             f"[[ {operand()} {self.of('==', '!=')} {self.of(*PATTERNS, operand())} ]]",
+            f"[[ {operand()} =~ {self.of(*EXPRESSIONS)} ]]",
             f"[ {self.of('-n', '-z', '! -n')} {operand()} ]",
             f"[[ $I {self.of('-eq', '-ne', '-lt', '-gt', '-le', '-ge')} {self.choice.randrange(9)} ]]",
             f"[[ -n {operand()} && ! -z {operand()} || {operand()} == a ]]",
