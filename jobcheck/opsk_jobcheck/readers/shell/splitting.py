@@ -32,7 +32,8 @@ def longer(word: list[Part] | None, parts: Iterable[Part]) -> list[Part]:
 
 def may_vanish(members: Sequence[Text], index: int) -> bool:
     """Tell whether a member, or the one before it, may be none: what stands before and behind is then one word."""
-    return any(part.many for member in members[index - 1 : index + 1] for part in member.parts)
+    pair = (member.parts for member in members[index - 1 : index + 1])
+    return any(parts and all(part.many and not part.text for part in parts) for parts in pair)
 
 
 def split_by(ifs: str | None, text: Text, done: list[list[Part]], current: list[Part] | None) -> list[Part] | None:

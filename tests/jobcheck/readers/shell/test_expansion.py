@@ -139,3 +139,8 @@ def test_an_array_is_not_known_once_a_member_far_away_is_set() -> None:
     variable = read("A=(a)\nA[7]=b\n").variables["A"]
     assert isinstance(variable, Array)
     assert variable.why
+
+
+def test_members_with_an_unknown_end_stay_words_of_their_own() -> None:
+    (command,) = read('A=(--a=1 --b=$U --c=2); t "${A[@]}"').invocations
+    assert [word.parts[0].text for word in command.words] == ["t", "--a=1", "--b=", "--c=2"]
