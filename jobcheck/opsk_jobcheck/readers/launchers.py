@@ -20,6 +20,7 @@ from opsk_jobcheck.readers.shell.values import Invocation, Run, Text
 
 NODES = ("--nnodes", "--num-machines", "--num-nodes")
 PER_NODE = ("--nproc-per-node", "--num-gpus", "--nproc")
+_COMPARED = "launcher.compared"
 _AGENTS = frozenset(
     {
         *("torchrun", "torchrun_jsc", "torch.distributed.run", "torch.distributed.launch", "tune", "colossalai"),
@@ -135,6 +136,8 @@ def check_launch(launch: Launch | None, resources: Resources, findings: Findings
     if launch is None or not launch.agent:
         return False
     nodes, per_node = _given(launch.own, NODES), _given(launch.own, PER_NODE)
+    if any(_may_be_any(launch.own, name) for name in (*NODES, *PER_NODE)):
+        findings.options[_COMPARED] = "any"  # one that agrees with Slurm would be free, and another does not agree
     if launch.step is None or launch.step.nodes in (None, resources.nodes):
         # a step on a part of the nodes may well start fewer
         _against(findings, nodes, resources, "nodes", "nodes")
@@ -255,6 +258,12 @@ def _given(arguments: Arguments, names: Sequence[str]) -> tuple[Argument, int] |
         if argument is not None and known and known.isascii() and known.isdigit() and 0 < len(known) < 9:
             return argument, int(known)
     return None
+
+
+def _may_be_any(arguments: Arguments, name: str) -> bool:
+    """Tell whether a flag holds one of the numbers that are read as if they were any; see `free_numbers`."""
+    argument = arguments.flags.get(name)
+    return argument is not None and any(part.number for part in argument.value.parts)
 
 
 def _before_program(invocation: Invocation) -> tuple[Text, ...]:

@@ -121,6 +121,18 @@ def test_the_number_of_forms_is_bounded() -> None:
     assert len(learner.free_numbers._forms) == MOST_FORMS
 
 
+@pytest.mark.parametrize("launcher", ["torchrun --nnodes=$(hosts)", "srun torchrun $MORE"])
+def test_a_number_of_ranks_that_agrees_with_slurm_is_not_free(launcher: str) -> None:
+    text = f"#!/bin/bash\nG=2\n{launcher} --nproc_per_node=$G train.py --model_name_or_path a/b\n"
+    script = Numbered.of(text)
+    assert script is not None
+    free = (script.numbers.index("2"),)
+    request = SlurmRequest(nodes=2, gpus_per_node=2)
+    plain = read_script(text, file="job.sh", request=request)
+    assert read_script(text.replace("G=2", "G=3"), file="job.sh", request=request).problems != plain.problems
+    assert read_script(text, file="job.sh", request=request, numbers_at=script.spans(free)) != plain
+
+
 def changed(script: Numbered, free: Free, choice: random.Random) -> str:
     """Return a script with other numbers in these places."""
     pieces = list(script.pieces)
