@@ -351,7 +351,7 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[st
         return Thought(
             text=text,
             file=f"{question.command} command",
-            request=replace(request, arguments=()),
+            request=replace(request, arguments=None),
             files=dict(question.files),
             may_want=may_want,
             unread=unread,
@@ -375,7 +375,7 @@ def submit_thought(question: SubmitQuestion) -> Thought:
     request = submit_request(question)
     if question.script is None:
         text, name = command_text("srun", question.argv), "command"
-        request = replace(request, arguments=())
+        request = replace(request, arguments=None)
     else:
         text, name = question.script, THE_SCRIPT
     return Thought(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)

@@ -64,13 +64,14 @@ def check(
 ) -> int:
     """Read an sbatch SCRIPT and print the advice that sbatch would print.
 
-    The script is read, never run. ARGUMENTS are what the script would get as $1, $2, ...
+    The script is read, never run. ARGUMENTS are what the script would get as $1, $2, ...: behind "--" where they are
+    flags. Without any it may still get some, and what depends on them cannot be told.
     As for sbatch, options beat its environment variables (SBATCH_PARTITION, ...), and both beat the script.
     Exit status: 0 fits, tight or unknown; 1 will run out of memory; 2 the script cannot be read.
     """
     site = load_site()
     adviser = site_adviser(site, cluster=cluster, fabric=(fabric,) if fabric else (), with_wires=live)
-    request = typed_request(_split(options), os.environ, nodes=nodes, arguments=arguments)
+    request = typed_request(_split(options), os.environ, nodes=nodes, arguments=arguments or None)
     workload, is_readable = read_with_files(script, request)
     if live:
         adviser = _live(adviser, site)

@@ -15,7 +15,8 @@ class SlurmRequest:
 
     When a hook fills it, command line, ``SBATCH_*`` environment and ``#SBATCH`` lines are already merged by Slurm and
     its values beat the script's own lines. ``environment`` holds the submitting user's variables where they are known:
-    only those that the job will see (``--export``). ``arguments`` are the script's own arguments (``$1``, ``$2``, ...).
+    only those that the job will see (``--export``). ``arguments`` are the script's own arguments (``$1``, ``$2``, ...),
+    ``None`` where nobody knows them: whoever checks a script may give it some when it is submitted.
 
     Parameters
     ----------
@@ -63,5 +64,5 @@ class SlurmRequest:
     is_exclusive: bool = False
     directory: str | None = None
     submit_directory: str | None = None
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str, ...] | None = None
     environment: Mapping[str, str] | None = field(default=None)

@@ -112,10 +112,15 @@ def submit_request(question: SubmitQuestion) -> SlurmRequest:
         is_array=words(job.get("array_inx")) is not None,
         is_left_to_partition=is_left,
         is_exclusive=job.get("shared") == 0,
-        arguments=question.argv[1:],
+        arguments=_arguments(question.argv),
         environment=question.env,
     )
     return without_sizes(request) if request.is_heterogeneous else request
+
+
+def _arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the arguments of a script; unknown where not even its own name was told (``--wrap``, standard input)."""
+    return argv[1:] if argv else None
 
 
 def advise_request(question: AdviseQuestion) -> SlurmRequest:
@@ -127,7 +132,7 @@ def advise_request(question: AdviseQuestion) -> SlurmRequest:
         is_heterogeneous=question.heterogeneous,
         directory=directory,
         submit_directory=None if asked.has_chdir else directory,
-        arguments=question.argv[1:],
+        arguments=_arguments(question.argv),
         environment=job_environment(question.env, asked.export),
     )
     return without_sizes(request) if request.is_heterogeneous else request
@@ -310,4 +315,4 @@ def contradicts(earlier: SlurmRequest, request: SlurmRequest) -> bool:
             return True
         if earlier.is_array != request.is_array:
             return True
-    return earlier.arguments != request.arguments
+    return (earlier.arguments or ()) != (request.arguments or ())

@@ -165,14 +165,14 @@ class AdviceStore:
         words
             What ``job_submit`` saw of it; up to 22.05 that is one word or none, and then only the request is compared.
         """
-        asked = replace(request, arguments=())
+        asked = replace(request, arguments=None)
         for entry in self._latest(uid):
             if entry.typed_at is None or self.clock() - entry.typed_at > TYPED_FOR_S:
                 entry.awaited = 0
                 self._unlist(uid, entry.key)
                 continue
             same_words = len(words) <= 1 or words[-len(entry.typed) :] == entry.typed
-            if same_words and not contradicts(replace(entry.request, arguments=()), asked):
+            if same_words and not contradicts(replace(entry.request, arguments=None), asked):
                 entry.awaited -= 1
                 if not entry.awaited:
                     self._unlist(uid, entry.key)

@@ -58,7 +58,8 @@ class Thought:
     def unpacked(cls, document: Mapping[str, Any]) -> Thought:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         request = _known(SlurmRequest, document["request"])
-        request["arguments"] = tuple(request.get("arguments", ()))
+        if request.get("arguments") is not None:
+            request["arguments"] = tuple(request["arguments"])
         return cls(**{**_known(cls, document), "request": SlurmRequest(**request)})
 
 

@@ -36,6 +36,15 @@ TRAINS = TRAIN.format(layers=24, hidden=2048, heads=16, micro=1)
 FITS = HEAD + TRAINS
 RUNS_OUT = HEAD + TRAIN.format(layers=80, hidden=8192, heads=64, micro=4)
 FROM_ENVIRONMENT = HEAD + TRAIN.format(layers="${LAYERS:-80}", hidden="${HIDDEN:-8192}", heads=64, micro=4)
+ASKED_FOR_LAYERS = """LAYERS=24
+while [[ $# -gt 0 ]]; do
+    case "$1" in
+        --layers) LAYERS="$2"; shift 2 ;;
+        *) echo "what is $1?" >&2; exit 1 ;;
+    esac
+done
+"""
+FROM_ARGUMENTS = HEAD + ASKED_FOR_LAYERS + TRAIN.format(layers="$LAYERS", hidden=8192, heads=64, micro=1)
 QUICK = "workers = 1\nlive_interval_s = 0\n"
 PATIENT = "submit_deadline_s = 1.0\ncli_deadline_s = 5.0\n"
 """Deadlines that a busy machine keeps: for tests of what an answer does, not of how fast it comes."""

@@ -125,6 +125,12 @@ def test_the_same_options_of_another_user_or_place_are_another_request() -> None
     assert [advise_request(question) for question in asked] == found
 
 
+def test_of_a_script_without_a_name_nobody_knows_the_arguments() -> None:
+    """``--wrap``, standard input, a client of slurmrestd: Slurm tells not even the path."""
+    assert advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=())).arguments is None
+    assert advise_request(AdviseQuestion(kind="advise", options_json="{}", argv=("a.sh",))).arguments == ()
+
+
 def test_options_that_are_longer_than_is_kept_are_read_all_the_same() -> None:
     assert typed(comment="x" * 20_000, nodes="3").nodes == 3
 

@@ -97,7 +97,8 @@ def read_script(
     statements = read_opsk_lines(source, file=file)
     directives = read_directives(source, file=file)
     resources = merge(directives, request)
-    arguments = tuple(literal(word, 0) for word in request.arguments) if request and request.arguments else None
+    given = request.arguments if request else None
+    arguments = None if given is None else tuple(literal(word, 0) for word in given)
     result = run(
         source,
         given=slurm_variables(source, resources, request) | _places(request),

@@ -29,7 +29,11 @@ ENVIRONMENT = {
 
 
 def typed_request(
-    words: Sequence[str], environ: Mapping[str, str], *, nodes: int | None = None, arguments: tuple[str, ...] = ()
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    nodes: int | None = None,
+    arguments: tuple[str, ...] | None = None,
 ) -> SlurmRequest:
     """Return what the environment and the command line ask for; never raises.
 
@@ -42,7 +46,7 @@ def typed_request(
     nodes
         Number of nodes, if it is given apart; it beats all.
     arguments
-        What the script gets as ``$1``, ``$2``, ...
+        What the script gets as ``$1``, ``$2``, ...; ``None`` where that is not known.
     """
     inherited = [f"--{name}={environ[variable]}" for variable, name in ENVIRONMENT.items() if environ.get(variable)]
     asked = read_words((*inherited, *words), file="sbatch")

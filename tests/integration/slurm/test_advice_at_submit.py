@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from opsk.config import load_site
-from tests.fakes.advised_lab import ADVICE, FITS, HEAD, RUNS_OUT, TRAINS, AdvisedLab, Submitted
+from tests.fakes.advised_lab import ADVICE, FITS, FROM_ARGUMENTS, HEAD, RUNS_OUT, TRAINS, AdvisedLab, Submitted
 from tests.fakes.bad_servers import BAD_SERVERS, Server
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -62,6 +62,12 @@ def test_a_training_job_is_accepted_and_advised_on(advised: AdvisedLab, command:
     assert all(line.startswith(f"{command}: {ADVICE}") for line in submitted.advice)
     assert any(words in line for line in submitted.advice)
     assert ADVICE not in submitted.stdout
+
+
+@pytest.mark.parametrize(("arguments", "verdict"), [((), "fits"), (("--layers", "400"), "oom")])
+def test_arguments_of_the_script_count(advised: AdvisedLab, arguments: tuple[str, ...], verdict: str) -> None:
+    submitted = accepted(advised, "sbatch", advised.script(FROM_ARGUMENTS), *arguments)
+    assert f"verdict={verdict}" in advised.shown(submitted.job)["AdminComment"]
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])

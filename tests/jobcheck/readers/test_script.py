@@ -81,6 +81,15 @@ def test_arguments_of_the_script_are_its_positional_parameters() -> None:
     assert read(script).plan.micro_batch is None
 
 
+def test_a_script_that_is_submitted_without_arguments_has_its_defaults() -> None:
+    """Whoever checks a script may give it some later: then its defaults are not what holds."""
+    turn = 'case "$1" in --mbs) MBS=$2; shift 2 ;; *) echo what?; exit 1 ;; esac'
+    script = HEAD + f"MBS=2\nwhile [[ $# -gt 0 ]]; do {turn}; done\nsrun python p.py {SHAPE} --micro-batch-size $MBS\n"
+    assert read(script, request=SlurmRequest(arguments=())).plan.micro_batch == 2
+    assert read(script, request=SlurmRequest(arguments=("--mbs", "4"))).plan.micro_batch == 4
+    assert read(script).plan.micro_batch is None
+
+
 @pytest.mark.parametrize("count", ["²", "٣", "9" * 5000, "-1", "''", "$X"])
 def test_arguments_shifted_by_nonsense_cannot_be_told(count: str) -> None:
     script = HEAD + f"shift {count}\nsrun python p.py {SHAPE} --micro-batch-size $1\n"
