@@ -36,7 +36,7 @@ TRAINS = TRAIN.format(layers=24, hidden=2048, heads=16, micro=1)
 FITS = HEAD + TRAINS
 RUNS_OUT = HEAD + TRAIN.format(layers=80, hidden=8192, heads=64, micro=4)
 FROM_ENVIRONMENT = HEAD + TRAIN.format(layers="${LAYERS:-80}", hidden="${HIDDEN:-8192}", heads=64, micro=4)
-ASKED_FOR_LAYERS = """LAYERS=24
+ASKED_FOR_LAYERS = """LAYERS=4
 while [[ $# -gt 0 ]]; do
     case "$1" in
         --layers) LAYERS="$2"; shift 2 ;;
