@@ -23,12 +23,11 @@ _SQUEEZE = re.compile(r"s/(?:  \*| ?\ \\\+|\[\[:space:\]\]\\\+|\\s\\\+)/ /g")
 _SQUEEZE_EXTENDED = re.compile(r"s/(?:  \*| ?\ \+|\[\[:space:\]\]\+|\\s\+)/ /g")
 """What ``sed`` is given to make one blank of several."""
 _SIGNS = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
-_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+_WORD, _AWK_WORD = re.compile(r"[^ \t\n\r\f\v]+"), re.compile(r"[^ \t\n]+")
 _SEPARATOR = re.compile(r"[,:;/_|=-]")
 """Separators that ``awk`` and ``cut`` take as they are."""
 _AWK_FIELD = re.compile(r"\{ ?print +(NF|\$(?:NF|[1-9][0-9]?)) ?;? ?\}")
 _FIRST_OR_LAST = re.compile(r"-n? ?1")
-_FIRST_LINE, _LAST_LINE = re.compile(r"\A[^\n]*\n?"), re.compile(r"[^\n]*\n?\Z")
 _Filter = Callable[[str], str]
 
 
@@ -97,8 +96,7 @@ def _of_lines(words: list[str | None]) -> _Filter | None:
     if name == "wc" and rest == ["-w"]:
         return lambda text: f"{len(_WORD.findall(text))}\n"
     if name in ("head", "tail") and _FIRST_OR_LAST.fullmatch(" ".join(rest)):
-        pattern = _FIRST_LINE if name == "head" else _LAST_LINE
-        return lambda text: match.group() if (match := pattern.search(text)) else ""
+        return _first_line if name == "head" else _last_line
     if name == "cut":
         options = _options(rest, "df")
         field = options.get("f", "")
@@ -111,6 +109,16 @@ def _of_lines(words: list[str | None]) -> _Filter | None:
         if program and set(options) <= {"F"} and (_SEPARATOR.fullmatch(separator) or len(rest) == 1):
             return lambda text: _each_line(text, lambda line: _awk(line, separator, program[1]))
     return None
+
+
+def _first_line(text: str) -> str:
+    line, end, _ = text.partition("\n")
+    return line + end
+
+
+def _last_line(text: str) -> str:
+    line = text.removesuffix("\n").rpartition("\n")[2]
+    return line + "\n" * text.endswith("\n")
 
 
 def _options(words: list[str], letters: str) -> dict[str, str]:
@@ -137,7 +145,7 @@ def _cut(line: str, separator: str, field: int) -> str:
 
 def _awk(line: str, separator: str, said: str) -> str:
     """Return what ``awk`` prints of a line: how many fields there are, or one of them."""
-    fields = (line.split(separator) if line else []) if separator else _WORD.findall(line)
+    fields = (line.split(separator) if line else []) if separator else _AWK_WORD.findall(line)
     if said == "NF":
         return str(len(fields))
     number = len(fields) if said == "$NF" else int(said[1:])

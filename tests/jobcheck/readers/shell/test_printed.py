@@ -83,6 +83,8 @@ COUNTED = [
     "echo a b c | tr ' ' '\\n' | head -n 1",
     "echo a b c | tr ' ' '\\n' | head -1",
     "echo a b c | tr ' ' '\\n' | tail -n1",
+    "echo '' | tail -1",
+    "printf '%s\\n' 'a b ' | tr ' ' '\\n' | tail -n 1",
     "printf '%s' 'a b' | tr ' ' '\\n' | tail -1",
 ]
 
