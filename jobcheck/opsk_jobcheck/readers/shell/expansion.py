@@ -98,6 +98,7 @@ class Expander:
         while waiting:
             segment = waiting.pop()
             if isinstance(segment, Lit):
+                stays = stays or not segment.text
                 current = longer(current, self._whole(segment).parts)
                 continue
             if isinstance(segment, Param) and self._takes_argument(segment):
@@ -106,7 +107,7 @@ class Expander:
             members = self._members(segment) if isinstance(segment, Param) else None
             if members is not None and segment.quoted and not _is_star(segment):
                 vanishes = vanishes or not members
-                is_joined = bool(current) or any(map(_may_say, waiting))
+                is_joined = current is not None or bool(waiting)
                 for index, member in enumerate(members):
                     if index and current is not None and not (is_joined and may_vanish(members, index)):
                         done.append(current)
@@ -118,7 +119,7 @@ class Expander:
                 current = longer(current, self._whole(segment).parts)
                 continue
             pieces = members if members is not None else [self._single(segment)]
-            is_joined = bool(current) or any(map(_may_say, waiting))
+            is_joined = current is not None or bool(waiting)
             for index, piece in enumerate(pieces):
                 if index and current is not None and not (is_joined and may_vanish(pieces, index)):
                     done.append(current)
@@ -371,11 +372,6 @@ class Expander:
         """Return the value of an arithmetic expression, ``None`` when it is not certain."""
         known = self.calculated(expression, line).known
         return None if known is None else int(known)
-
-
-def _may_say(segment: Segment) -> bool:
-    """Tell whether a segment may be more than the empty text between two quotes."""
-    return not isinstance(segment, Lit) or bool(segment.text)
 
 
 def _from_offset(segment: Param, offset: int) -> Param:

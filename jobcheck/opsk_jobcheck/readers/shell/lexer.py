@@ -283,11 +283,13 @@ class Lexer:
             segments.append(Lit(last, self._line_of(start), quoted=True))
 
     def _double_quoted(self, segments: list[Segment]) -> None:
-        segments.append(Lit("", self.line(), quoted=True))
+        before, line = len(segments), self.line()
         self.position += 1
         while self.position < self.end and self.text[self.position] != '"':
             self._quoted_piece(segments, _QUOTED_PLAIN, escapes='$`"\\')
         self.position += 1
+        if len(segments) == before:  # two quotes with nothing between make a word
+            segments.append(Lit("", line, quoted=True))
 
     def _quoted_piece(self, segments: list[Segment], plain: re.Pattern[str], *, escapes: str) -> None:
         """Read the next piece of double-quoted text."""

@@ -176,6 +176,8 @@ SCRIPTS = {
         'A=(1 0 $(ls /none)); t "${A[@]}"x; A=($(ls /none) 1); t x"${A[@]}"',
         None,
     ),
+    "no members and a blank": ('A=\' 1\'; B=("${S[@]}"$A); t ${#B[@]}; t $A"$@"', None),
+    "no members and nothing in quotes": ('t "${S[@]}"""; t "$@"', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
     "a function that may be left": ("f() { ls >/dev/null && return; t 1; }; f", None),
     "a command that is only said": ('echo bash -c "t --tp 4"; t 1', "1"),

@@ -156,16 +156,17 @@ class Writer:
     def compound(self, depth: int) -> str:
         name, block = self.name(), lambda: self.block(depth)
         words = " ".join(self.word() for _ in range(self.choice.randrange(4)))
-        own = f"K{depth}"  # nothing else changes it: a loop that counts by it ends
+        # Nothing else changes it, and no number that ends or moves a loop stands where one may be any: loops end.
+        own = f"K{depth}"
         return self.of(
             f"if {self.test()}; then\n{block()}\nelif {self.test()}; then\n{block()}\nelse\n{block()}\nfi",
             f'case "${name}" in\n1|7) {block()} ;;\na*) {block()} {self.of(*ENDS)}\n'
             f'"*") {block()} ;;\n*) {block()} ;;\nesac',
             f"{self.test()} {self.of('&&', '||')} {name}={self.word()}",
             f"for {name} in {words}; do\n{block()}\n{self.of('', 'break', 'continue')}\ndone",
-            f"{own}=0; while [ ${own} -lt {self.of('3', '4')} ]; do\n{block()}\n"
+            f"{own}=$((0)); while [ ${own} -lt $(({self.of('3', '4')})) ]; do\n{block()}\n"
             f"{self.of('', self.test() + ' && break')}\n{own}=$(({own}+1)); done; I=${own}",
-            f"{own}=0; until (( {own} >= 3 )); do\n(( {own} += 1 ))\n{self.of('', 'continue')}\n{block()}\ndone",
+            f"{own}=$((0)); until (({own}>2)); do\n(({own}++))\n{self.of('', 'continue')}\n{block()}\ndone",
             f"for (({own}=0; {own}<{self.of('2', '3')}; {own}++)); do\n{block()}\n"
             f"{self.of('', 'break', 'continue')}\ndone; J=${own}",
             f"set -- {words}\nwhile {self.of('[ $# -gt 0 ]', '[[ -n ${1:-} ]]', '(( $# ))')}; do\n"
@@ -178,21 +179,18 @@ class Writer:
 
 
 def told_by_bash(script: str) -> dict[str, list[str]] | None:
-    """Return what bash holds at the end, ``None`` when it complained about the script."""
+    """Return what bash holds at the end, ``None`` when it complained about the script, or did not come to its end."""
     report = "\n".join(
         f'declare -p {name} >/dev/null 2>&1 && printf \'%s\\0\' {name} "${{#{name}[@]}}" "${{{name}[@]}}"'
         for name in WATCHED
     )
-    done = subprocess.run(
-        [str(BASH), "--norc"],
-        input=f"{script}\nunset IFS\n{report}\n",
-        env={"PATH": "/nonexistent"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [str(BASH), "--norc"], input=f"{script}\nunset IFS\n{report}\n", env={"PATH": "/nonexistent"}, cwd="/",
+            capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None
     if done.stderr:
         return None
     fields = iter(done.stdout.split("\0")[:-1])
