@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.effects import leaves_several, names_counted
+from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, key, merged
 from opsk_jobcheck.readers.shell.syntax import ArithTest, Chain, Command, Loop, Pipeline, Simple, Test
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, may_be_files, unknown
@@ -17,8 +18,8 @@ from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, may_be_files
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
 
-MAX_TURNS, MAX_ALL_TURNS = 64, 512
-"""Turns that are walked of one loop, and of all loops of a script."""
+MAX_TURNS, MAX_OPEN_TURNS, MAX_ALL_TURNS = 64, 24, 512
+"""Turns that are walked of one loop over words, of one that tests or counts, and of all loops of a script."""
 MAX_STEPS = 20_000
 """Commands, and words of tests, of a script that are walked before no turn of a loop is walked by itself any more."""
 _MOVES_ARGUMENTS = frozenset({"set", "shift"})
@@ -49,7 +50,7 @@ def walk_loop(evaluator: Evaluator, loop: Loop) -> bool | None:
     if loop.words is not None:
         return _for_words(evaluator, loop)
     if loop.counting:
-        return _turns(evaluator, loop, _counting(evaluator, loop), is_bounded=False)
+        return _for_numbers(evaluator, loop)
     if loop.condition and all(map(_only_tests, loop.condition)):
         return _turns(evaluator, loop, _as_long_as(evaluator, loop), is_bounded=False)
     return some_turns(evaluator, loop)
@@ -76,16 +77,25 @@ def _files_in(words: list[Text]) -> Text | None:
     return words[0] if len(words) == 1 and words[0].known is not None and may_be_files(words) else None
 
 
-def _counting(evaluator: Evaluator, loop: Loop) -> _Another:
+def _for_numbers(evaluator: Evaluator, loop: Loop) -> bool | None:
+    """Walk a ``for ((first; test; step))``; of one that counts far nothing would be known in the end."""
+    apart = Expander(evaluator.scope.copy(), evaluator.source)
+    moved = _counting(lambda: apart, loop)
+    if all(moved() for _ in range(MAX_OPEN_TURNS + 1)):
+        return some_turns(evaluator, loop)
+    return _turns(evaluator, loop, _counting(evaluator.expander, loop), is_bounded=False)
+
+
+def _counting(expander: Callable[[], Expander], loop: Loop) -> _Another:
     """Return what moves a ``for ((first; test; step))`` on."""
     first, test, step = (*map(str.strip, loop.counting.split(";")), "", "", "")[:3]
     pending = [first]
 
     def another() -> bool | None:
         expression = pending.pop() if pending else step
-        if expression and evaluator.expander().calculated(expression, loop.line).known is None:
+        if expression and expander().calculated(expression, loop.line).known is None:
             return None
-        known = evaluator.expander().calculated(test, loop.line).known if test else "1"
+        known = expander().calculated(test, loop.line).known if test else "1"
         return None if known is None else known != "0"
 
     return another
@@ -121,7 +131,8 @@ def _turns(evaluator: Evaluator, loop: Loop, another: _Another, *, is_bounded: b
     while (follows := another()) is not False:
         evaluator.turns += 1
         count += 1
-        if follows is None or count > MAX_TURNS or (broken and not is_bounded) or _is_spent(evaluator):
+        is_open = not is_bounded and (broken or count > MAX_OPEN_TURNS)
+        if follows is None or is_open or _is_spent(evaluator):
             some_turns(evaluator, loop)
             break
         turn = Turn()

@@ -89,3 +89,11 @@ def test_a_saved_and_restored_ifs_survives() -> None:
 def test_a_loop_behind_a_certain_exit_is_read() -> None:
     script = 'if [ -z "" ]; then exit 1; fi\nwhile true; do train 1; if x; then break; fi; done'
     assert commands(run(script, given={}), "train") == [(["1"], True)]
+
+
+def test_a_loop_that_counts_far_is_not_walked_turn_by_turn() -> None:
+    """It would take its time, and nothing would be known in the end."""
+    assert commands(run("for ((i = 0; i < 600; i++)); do train $i; done", given={}), "train") == [(["…"], False)]
+    assert len(commands(run("for ((i = 0; i < 8; i++)); do train $i; done", given={}), "train")) == 8
+    counted = run("i=0; while [ $i -lt 600 ]; do train $i; i=$((i + 1)); done", given={})
+    assert len(commands(counted, "train")) < 30
