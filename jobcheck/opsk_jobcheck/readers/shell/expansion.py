@@ -119,6 +119,8 @@ class Expander:
                 current = longer(current, self._whole(segment).parts)
                 continue
             pieces = members if members is not None else [self._single(segment)]
+            if self.scope.ifs() != DEFAULT_IFS and members is not None and Text() in members:
+                pieces = [_some("members that are empty, split at an IFS that is not the usual one", segment.line)]
             is_joined = current is not None or bool(waiting)
             for index, piece in enumerate(pieces):
                 if index and current is not None and not (is_joined and may_vanish(pieces, index)):

@@ -176,6 +176,7 @@ SCRIPTS = {
         'A=(1 0 $(ls /none)); t "${A[@]}"x; A=($(ls /none) 1); t x"${A[@]}"',
         None,
     ),
+    "empty members and another IFS": ('IFS=,; A=(a "" b); t ${A[@]}; set -- "" b; t $@', None),
     "no members and a blank": ('A=\' 1\'; B=("${S[@]}"$A); t ${#B[@]}; t $A"$@"', None),
     "no members and nothing in quotes": ('t "${S[@]}"""; t "$@"', None),
     "a turn that may be left": ("for x in 1 2; do ls >/dev/null && continue; t $x; done", None),
