@@ -7,6 +7,7 @@ that is partly unknown as well; those that count or choose fields and lines (``w
 
 from __future__ import annotations
 
+import getopt
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ _WORD, _AWK_WORD = re.compile(r"[^ \t\n\r\f\v]+"), re.compile(r"[^ \t\n]+")
 _SEPARATOR = re.compile(r"[,:;/_|=-]")
 """Separators that ``awk`` and ``cut`` take as they are."""
 _AWK_FIELD = re.compile(r"\{ ?print +(NF|\$(?:NF|[1-9][0-9]?)) ?;? ?\}")
+_FIELD = re.compile(r"[1-9][0-9]?")
 _FIRST_OR_LAST = re.compile(r"-n? ?1")
 _Filter = Callable[[str], str]
 
@@ -98,16 +100,16 @@ def _of_lines(words: list[str | None]) -> _Filter | None:
     if name in ("head", "tail") and _FIRST_OR_LAST.fullmatch(" ".join(rest)):
         return _first_line if name == "head" else _last_line
     if name == "cut":
-        options = _options(rest, "df")
-        field = options.get("f", "")
-        is_plain = _SEPARATOR.fullmatch(options.get("d", "")) or options.get("d") == " "
-        if set(options) == {"d", "f"} and is_plain and re.fullmatch("[1-9][0-9]?", field):
-            return lambda text: _each_line(text, lambda line: _cut(line, options["d"], int(field)))
-    if name == "awk" and rest:
-        options, program = _options(rest[:-1], "F"), _AWK_FIELD.fullmatch(rest[-1])
-        separator = options.get("F", "")
-        if program and set(options) <= {"F"} and (_SEPARATOR.fullmatch(separator) or len(rest) == 1):
-            return lambda text: _each_line(text, lambda line: _awk(line, separator, program[1]))
+        options, others = _options(rest, "d:f:")
+        separator, field = options.get("-d", ""), options.get("-f", "")
+        is_plain = _SEPARATOR.fullmatch(separator) or separator == " "
+        if not others and is_plain and _FIELD.fullmatch(field):
+            return lambda text: _each_line(text, lambda line: _cut(line, separator, int(field)))
+    if name == "awk":
+        options, others = _options(rest, "F:")
+        between, program = options.get("-F", ""), _AWK_FIELD.fullmatch(others[0]) if len(others) == 1 else None
+        if program and (_SEPARATOR.fullmatch(between) or not options):
+            return lambda text: _each_line(text, lambda line: _awk(line, between, program[1]))
     return None
 
 
@@ -121,14 +123,13 @@ def _last_line(text: str) -> str:
     return line + "\n" * text.endswith("\n")
 
 
-def _options(words: list[str], letters: str) -> dict[str, str]:
-    """Return what options of one letter are given, attached or behind; of anything else, that it is there."""
-    given: dict[str, str] = {}
-    waiting = iter(words)
-    for word in waiting:
-        is_known = len(word) > 1 and word[0] == "-" and word[1] in letters
-        given[word[1] if is_known else word] = (word[2:] or next(waiting, "")) if is_known else ""
-    return given
+def _options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
+    """Return what options of one letter are given, attached or behind, and the words behind them."""
+    try:
+        given, rest = getopt.getopt(words, letters)
+    except getopt.GetoptError:
+        return {}, words
+    return dict(given), rest
 
 
 def _each_line(text: str, change: _Filter) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.effects import leaves_several, names_counted
 from opsk_jobcheck.readers.shell.expansion import Expander
-from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, key, merged
+from opsk_jobcheck.readers.shell.scope import LOST, Scope, differing, merged
 from opsk_jobcheck.readers.shell.syntax import ArithTest, Chain, Command, Loop, Pipeline, Simple, Test
 from opsk_jobcheck.readers.shell.values import Array, Scalar, Text, may_be_files, unknown
 
@@ -158,12 +158,8 @@ def _is_spent(evaluator: Evaluator) -> bool:
 
 def _is_same(before: Scope, after: Scope) -> bool:
     """Tell whether a turn has changed nothing: all that follow are like it."""
-    if before.arguments != after.arguments or before.unset != after.unset:
-        return False
-    then, now = before.variables, after.variables
-    return then.keys() == now.keys() and all(
-        held is now[name] or key(held) == key(now[name]) for name, held in then.items()
-    )
+    is_moved = before.arguments != after.arguments or before.unset != after.unset
+    return not is_moved and not differing(before, after)
 
 
 def _turn(evaluator: Evaluator, loop: Loop, turn: Turn) -> bool:

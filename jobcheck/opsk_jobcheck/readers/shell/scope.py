@@ -222,7 +222,8 @@ def merged(scopes: list[Scope], line: int) -> Scope:
 def differing(one: Scope, other: Scope) -> set[str]:
     """Return the names that two scopes give different values."""
     names = {*one.variables, *other.variables, *one.unset, *other.unset}
-    return {name for name in names if key(one.find(name)) != key(other.find(name))}
+    untouched = {name for name, held in one.variables.items() if other.variables.get(name) is held}
+    return {name for name in names - untouched if key(one.find(name)) != key(other.find(name))}
 
 
 def _blended(values: list[Variable | None], why: str, line: int) -> Variable:

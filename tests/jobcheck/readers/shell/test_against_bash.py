@@ -18,7 +18,7 @@ import pytest
 
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
-from opsk_jobcheck.readers.shell.values import Invocation, literal
+from opsk_jobcheck.readers.shell.values import Invocation, Scalar, literal
 
 BASH = Path("/bin/bash")
 pytestmark = pytest.mark.skipif(not BASH.exists(), reason="there is no /bin/bash to agree with")
@@ -247,3 +247,48 @@ def test_what_is_readonly_in_a_function_is_known_at_its_next_call() -> None:
 )
 def test_what_comes_from_the_environment_is_handed_on(script: str, tmp_path: Path) -> None:
     assert disagreement(script, tmp_path, {"TP": "2"}) == ""
+
+
+COUNTED = [
+    "seq 4",
+    "seq 2 5",
+    "seq 8 -2 1",
+    "seq -s, 0 7",
+    "seq -s ' ' 0 2 6",
+    "seq 3 1",
+    "seq -1 1",
+    "expr 4 \\* 8",
+    "expr 2 + 3 \\* 4 - 6 / 4",
+    "expr -7 / 2",
+    "expr -7 % 2",
+    "echo 0,1,2,3 | tr ',' '\\n' | wc -l",
+    "echo 'a b  c' | wc -w",
+    "echo '' | wc -w",
+    "printf '%s' a | wc -l",
+    "echo 0,1,2,3 | awk -F',' '{print NF}'",
+    "echo 0,1,2,3 | awk -F , '{ print $2 }'",
+    "echo ' a  b ' | awk '{print NF}'",
+    "echo ' a  b ' | awk '{print $2}'",
+    "echo a b | awk '{print $9}'",
+    "echo '' | awk -F, '{print NF}'",
+    "echo x-y-z | awk -F- '{print $NF}'",
+    "echo n1:29500 | cut -d: -f2",
+    "echo n1:29500 | cut -f 1 -d ':'",
+    "echo n1 | cut -d: -f2",
+    "echo a b c | cut -d' ' -f3",
+    "echo a,b | cut -d, -f7",
+    "echo a b c | tr ' ' '\\n' | head -n 1",
+    "echo a b c | tr ' ' '\\n' | head -1",
+    "echo a b c | tr ' ' '\\n' | tail -n1",
+    "echo '' | tail -1",
+    "printf '%s\\n' 'a b ' | tr ' ' '\\n' | tail -n 1",
+    "printf '%s' 'a b' | tr ' ' '\\n' | tail -1",
+]
+
+
+@pytest.mark.parametrize("command", COUNTED)
+def test_what_is_counted_or_chosen_is_what_the_programs_say(command: str) -> None:
+    said = subprocess.run([BASH, "-c", command], capture_output=True, text=True, check=False, timeout=10).stdout
+    variable = run(f"A=$({command})", given={}).variables["A"]
+    assert isinstance(variable, Scalar)
+    assert variable.text.known == said.rstrip("\n")
