@@ -8,6 +8,8 @@ import secrets
 from opsk.lab.launcher import Launcher
 
 MUNGE_KEY_BYTES = 1024
+ACCOUNTING_DATABASE = "slurm_acct_db"
+"""The name that slurmdbd uses unless StorageLoc says otherwise (slurmdbd.conf(5))."""
 
 
 def bring_up_munge(launcher: Launcher) -> None:
@@ -37,7 +39,9 @@ def bring_up_munge(launcher: Launcher) -> None:
 def bring_up_database(launcher: Launcher) -> None:
     """Make an empty database and start MariaDB on a Unix socket of this lab's own.
 
-    Nothing in it is worth keeping: it does not wait for disks.
+    Nothing in it is worth keeping: it does not wait for disks. The database of slurmdbd is there before slurmdbd
+    starts: where it has to create it, it connects a second time with the same handle, and the client library 11.8.9
+    then refuses every query with error 5027 ("maximum allowed number of columns (=0)").
     """
     record = launcher.record
     folder = record.folder
@@ -61,10 +65,13 @@ def bring_up_database(launcher: Launcher) -> None:
             *("--auth-root-authentication-method=socket", f"--auth-root-socket-user={record.user}", *careless),
         ),
     )
+    first_statements = folder.state / "accounting.sql"
+    first_statements.write_text(f"CREATE DATABASE IF NOT EXISTS {ACCOUNTING_DATABASE};\n", encoding="ascii")
     launcher.start(
         "mariadbd",
         (
             *("mariadbd", *place, *careless, "--skip-networking", f"--socket={folder.mysql_socket}"),
+            f"--init-file={first_statements}",
             *(f"--pid-file={folder.run / 'mariadbd.pid'}", f"--log-error={folder.log / 'mariadbd.log'}"),
         ),
         log="mariadbd.log",
