@@ -20,7 +20,8 @@ _HEAD = """# Commands
 <!-- Written by docs/generate.py from the commands themselves: change their help texts, not this page. -->
 
 Exit status of every command: 0 an answer, 1 the answer is bad news, 2 wrong usage or an input that cannot be read at
-all, 3 a needed service is not there. With `--json`, stdout is one JSON document; diagnostics go to stderr.
+all, 3 a needed service is not there, or opsk itself failed. With `--json`, stdout is one JSON document; diagnostics go
+to stderr.
 """
 
 

@@ -56,6 +56,8 @@ def no_site(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("OPSK_", "SLURM_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_")):
             monkeypatch.delenv(name)
+    # An internal error is one line for a person; a test that looks for a traceback is to find it.
+    monkeypatch.setenv("OPSK_TRACEBACK", "1")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -21,7 +21,7 @@ EXIT_STATUS = (
     ("0", "an answer"),
     ("1", "the answer is bad news"),
     ("2", "wrong usage, or an input that cannot be read at all"),
-    ("3", "a needed service is not there"),
+    ("3", "a needed service is not there, or opsk itself failed"),
 )
 FILES = (("/etc/opsk/opsk.toml", "the site's own settings"),)
 

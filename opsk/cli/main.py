@@ -1,4 +1,4 @@
-"""How does ``opsk WORD`` find its command, and how does an error end it?
+"""Find the command of ``opsk WORD`` and run it.
 
 Commands of the core live beside this file; front ends register theirs in the entry-point group ``opsk.commands``.
 Only the command that was named is imported, so that ``opsk check`` needs neither Textual nor SQL.
@@ -15,8 +15,7 @@ from importlib.metadata import entry_points
 import click
 
 from opsk import __version__
-from opsk.cli.document import harmless
-from opsk.errors import OpskError
+from opsk.cli.error_reporting import run_reporting_errors
 
 CORE_COMMANDS = {
     "calibrate": "opsk.cli.calibrate:calibrate",
@@ -75,7 +74,7 @@ class LazyCommands(click.Group):
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 an answer, 1 the answer is bad news, 2 wrong usage or unreadable input, "
-    "3 a needed service is not there.",
+    "3 a needed service is not there, or opsk itself failed.",
 )
 @click.version_option(__version__, prog_name="opsk")
 def opsk() -> None:
@@ -89,25 +88,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a locale without arrows gets ?, no traceback
     for name in LINEAR_ALGEBRA_THREADS:
         os.environ.setdefault(name, "1")
-    try:
-        status = opsk.main(standalone_mode=False)
-    except click.ClickException as error:
-        # A shell's * names files as users called them, and click repeats names as they are.
-        error.show(file=(told := io.StringIO()))
-        click.echo("\n".join(map(harmless, told.getvalue().splitlines())), err=True)
-        sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        click.echo("opsk: interrupted", err=True)
-        sys.exit(130)
-    except OpskError as error:
-        click.echo(f"opsk: {harmless(error.message)}", err=True)
-        if error.hint:
-            click.echo(f"opsk: hint: {harmless(error.hint)}", err=True)
-        sys.exit(int(error.exit_status))
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(run_reporting_errors(lambda: opsk.main(standalone_mode=False)))
 
 
 if __name__ == "__main__":
