@@ -1,10 +1,10 @@
-"""``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk says to each.
+"""``make demo``: a real Slurm in a box, four scripts submitted with ``sbatch``, and what opsk answers to each.
 
-Then what a node's exporter tells of a job and of a GPU that fails, and a fabric with a cabling fault of each kind: what
-is wrong with it, and where a job's ranks should go on it.
+Then what a node's exporter says of a job and of a GPU that fails, and a fabric with a cabling fault of each kind: what
+is wrong with it, where a job's ranks should go on it, and who takes over when one of its GPUs fails.
 
-Where the lab's programs are missing and may not be installed, the same scripts are read with ``opsk check`` against a
-fabric that was recorded from the lab.
+Where the lab's programs are missing and cannot be installed, ``opsk check`` reads the same scripts against a fabric
+that was recorded from the lab.
 """
 
 from __future__ import annotations
@@ -18,42 +18,52 @@ from typing import Any
 
 import demo_exporter
 
+from opsk.cli.error_reporting import run_reporting_errors
+from opsk.errors import ExitStatus, LabError
+
 EXAMPLES = Path(__file__).resolve().parent
 ROOT = EXAMPLES.parent
-LAB = ROOT / ".lab"
-NOT_FOR_THE_LAB = {"gcc", "libc6-dev", "python3-venv"}
+LAB = ROOT / ".demo"
+"""Not the folder of ``opsk lab up``: the demo takes its lab down again, and nobody else's."""
 OPSK = (sys.executable, "-m", "opsk")
+NOT_FOR_THE_LAB = {"gcc", "libc6-dev", "python3-venv", "prometheus"}
+"""A lab without gcc has no GPUs, one without Prometheus no alerts; it says so, and the rest is shown."""
 SCRIPTS = (
     ("llama3-8b-megatron.sbatch", "a job that fits", ()),
-    ("llama3-70b-megatron.sbatch", "a job that would run out of memory, and the ways out", ()),
-    ("site-launcher.sbatch", "a job whose settings nobody can tell at submit", ("13b",)),
-    ("hello.sbatch", "no training job: opsk keeps quiet", ()),
+    ("llama3-70b-megatron.sbatch", "a job that would run out of memory, and what would help", ()),
+    ("site-launcher.sbatch", "a job whose settings are in a file that opsk cannot see", ("13b",)),
+    ("hello.sbatch", "no training job: opsk prints nothing", ()),
 )
 PLAN, MISWIRED = EXAMPLES / "plans" / "llama3-70b-64.toml", EXAMPLES / "miswired.ibnetdiscover"
 ON_IT = ("--fabric", str(MISWIRED), "--nodes", "n[0-7]")
 FAILED = ("--failed", "gpu:n5/3", "--plan", str(PLAN), "--spares", "n8", "--slurm-release", "24.11")
 FABRIC = (
-    ("a fabric with cabling faults: what is wrong, and what it costs a job that lands there", "fabric", str(MISWIRED)),
-    ("where the ranks of a job go on it, against Slurm's own order", "place", str(PLAN), *ON_IT),
+    ("a fabric with cabling faults: what is wrong, and what it costs a job that runs there", "fabric", str(MISWIRED)),
+    ("where the ranks of a job go on it, compared with Slurm's own order", "place", str(PLAN), *ON_IT),
     ("one of its GPUs has failed: who takes over, at what cost, by which commands", "remap", "-", *FAILED, *ON_IT),
 )
 
 
 def main() -> int:
     """Run the demo; the exit status is 0 when every script was answered."""
-    words = [ROOT / "deploy" / "install-system-packages", "--list"]
-    listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
-    missing = [package for package in listed if package not in NOT_FOR_THE_LAB]
-    return without_lab(missing) if missing else with_lab()
+    packages = find_missing_packages()
+    failed = (show_without_lab(packages) if packages else show_with_lab()) + show_fabric()
+    if not packages:
+        print(
+            '\nTo look around: .venv/bin/opsk lab up; eval "$(.venv/bin/opsk lab env)"; sinfo; sbatch examples/…',
+            flush=True,
+        )
+    return int(ExitStatus.BAD_NEWS if failed else ExitStatus.ANSWER)
 
 
-def with_lab() -> int:
-    """Start the lab, submit, show, and take it down again whatever happened."""
+def show_with_lab() -> int:
+    """Start the lab, submit, show, and take it down again whatever happened; return how much failed."""
     title("A cluster in a box: real munge, MariaDB, slurmdbd, slurmctld, 16 slurmd, and an InfiniBand subnet")
-    if call("opsk", "lab", "up", "--prometheus", "--dir", str(LAB)) != 0:
-        call("opsk", "lab", "down", "--dir", str(LAB))
-        return 1
+    if LAB.exists():  # an earlier demo was killed
+        opsk("lab", "down", "--dir", str(LAB))
     try:
+        if call("lab", "up", "--prometheus", "--dir", str(LAB)) != 0:
+            raise LabError("the lab did not start", hint="the line before says why; `make demo` tries again")
         environment = os.environ | lab_environment()
         jobs = LAB / "jobs"
         jobs.mkdir(exist_ok=True)
@@ -63,72 +73,73 @@ def with_lab() -> int:
             command = ["sbatch", str(EXAMPLES / name), *arguments]
             print(f"$ sbatch {' '.join((f'examples/{name}', *arguments))}", flush=True)
             failed += bool(subprocess.run(command, env=environment, cwd=jobs, check=False).returncode)
-        title("What stays in the jobs' records, as `opsk top --once` shows it")
+        title("All jobs on one page, as `opsk top --once` prints it")
         failed += bool(subprocess.run([*OPSK, "top", "--once"], env=environment, check=False).returncode)
-        failed += demo_exporter.show(lab_status(), title, call, ("--dir", str(LAB)))
+        return failed + demo_exporter.show(lab_status(), title, call, ("--dir", str(LAB)))
     finally:
         title("Everything is taken down again")
-        call("opsk", "lab", "down", "--dir", str(LAB))
-    failed += on_the_fabric()
-    print(
-        '\nTo look around yourself: .venv/bin/opsk lab up; eval "$(.venv/bin/opsk lab env)"; sinfo; sbatch examples/…'
-    )
-    return int(bool(failed))
+        call("lab", "down", "--dir", str(LAB))
 
 
-def without_lab(missing: list[str]) -> int:
-    """Read the same scripts against the recorded fabric."""
-    print(
-        f"demo: {', '.join(missing)} not here and not to be installed: showing `opsk check` on the same scripts "
-        "against the fabric recorded from the lab"
-    )
+def show_without_lab(packages: list[str]) -> int:
+    """Read the same scripts against the recorded fabric; return how many were not answered."""
+    print(f"demo: no lab without {', '.join(packages)}: `opsk check` reads the scripts against a recorded fabric")
     recorded = EXAMPLES / "lab"
+    on_recorded = ("--cluster", str(recorded / "cluster.toml"), "--fabric", str(recorded / "fabric.ibnetdiscover"))
     failed = 0
     for name, what, arguments in SCRIPTS:
         title(what)
-        words = [
-            "check",
-            "--cluster",
-            str(recorded / "cluster.toml"),
-            "--fabric",
-            str(recorded / "fabric.ibnetdiscover"),
-            "--detail",
-            "long",
-        ]
         print(f"$ opsk check --detail long {' '.join((f'examples/{name}', *arguments))}", flush=True)
-        status = subprocess.run([*OPSK, *words, str(EXAMPLES / name), *arguments], check=False).returncode
-        failed += status not in (0, 1)
-    return int(bool(failed + on_the_fabric()))
+        status = opsk("check", *on_recorded, "--detail", "long", str(EXAMPLES / name), *arguments)
+        failed += status not in (ExitStatus.ANSWER, ExitStatus.BAD_NEWS)
+    return failed
 
 
-def on_the_fabric() -> int:
+def show_fabric() -> int:
     """Show what needs no Slurm; return how many commands failed."""
     failed = 0
-    for what, *words in FABRIC:
+    for what, *command in FABRIC:
         title(what)
-        failed += call("opsk", *words) != 0
+        failed += call(*command) != 0
     return failed
+
+
+def find_missing_packages() -> list[str]:
+    """Return the packages without which there is no lab, of those that ``make setup`` could not install."""
+    command = [ROOT / "deploy" / "install-system-packages", "--list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return [package for package in listed if package not in NOT_FOR_THE_LAB]
 
 
 def lab_environment() -> dict[str, str]:
     """Return the variables that point Slurm's commands and opsk at the lab."""
-    shown = subprocess.run([*OPSK, "lab", "env", "--dir", str(LAB)], capture_output=True, text=True, check=True).stdout
-    script = f"{shown}\nenv -0"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
+    exports = subprocess.run([*OPSK, "lab", "env", "--dir", str(LAB)], capture_output=True, text=True, check=False)
+    if exports.returncode:
+        raise LabError(f"the lab does not answer: {exports.stderr.strip()}")
+    script = f"{exports.stdout}\nenv -0"
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    return dict(entry.split("=", 1) for entry in printed.split("\0") if "=" in entry)
 
 
 def lab_status() -> dict[str, Any]:
-    """Return what the lab says of itself."""
-    words = [*OPSK, "lab", "status", "--json", "--dir", str(LAB)]
-    found: dict[str, Any] = json.loads(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
-    return found
+    """Return the status of the lab as a document."""
+    command = [*OPSK, "lab", "status", "--json", "--dir", str(LAB)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not printed.stdout:
+        raise LabError(f"the lab does not answer: {printed.stderr.strip()}")
+    status: dict[str, Any] = json.loads(printed.stdout)
+    return status
 
 
-def call(program: str, *words: str) -> int:
-    """Run an opsk command, showing what is run."""
-    print(f"$ {' '.join((program, *(word.removeprefix(f'{ROOT}/') for word in words)))}", flush=True)
-    return subprocess.run([*OPSK, *words], check=False).returncode
+def call(*arguments: str) -> int:
+    """Run an opsk command and show what is run."""
+    print(f"$ {' '.join(('opsk', *(argument.removeprefix(f'{ROOT}/') for argument in arguments)))}", flush=True)
+    return opsk(*arguments)
+
+
+def opsk(*arguments: str) -> int:
+    """Run an opsk command and return its exit status."""
+    return subprocess.run([*OPSK, *arguments], check=False).returncode
 
 
 def title(text: str) -> None:
@@ -137,4 +148,4 @@ def title(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_reporting_errors(main))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from opsk.lab.parts import LabPart, LabSite, PartDaemon
-from opsk.lab.prometheus import prometheus, prometheus_command, write_prometheus
+from opsk.lab.prometheus import find_prometheus, prometheus_command, write_prometheus
 from opsk.lab.watched import (
     exporter_environment,
     install_watched,
@@ -31,9 +31,7 @@ def exporter_part(site: LabSite) -> LabPart:
     others = site.shape.nodes - len(site.exporters)
     if others:
         notes.append(f"{others} of {site.shape.nodes} nodes have no exporter: --exporters {site.shape.nodes}")
-    program = prometheus() if site.prometheus_port else None
-    if site.prometheus_port and program is None:
-        notes.append("no Prometheus: not installed (package prometheus)")
+    program = find_prometheus() if site.prometheus_port else None
 
     def install() -> None:
         install_watched(site)

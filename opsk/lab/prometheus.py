@@ -15,11 +15,13 @@ PROGRAM = "prometheus"
 EVERY_S = 5
 """A lab is looked at for minutes: it is scraped more often than a cluster."""
 CLUSTER = "lab"
+NO_PROMETHEUS = "no Prometheus: not installed (package prometheus)"
+"""What a lab notes that was asked for one and found no program."""
 _RULES = ("opsk-rules.yml", "opsk-alerts.yml")
 
 
-def prometheus() -> str | None:
-    """Return Prometheus, if this machine has it."""
+def find_prometheus() -> str | None:
+    """Return the path of Prometheus, or ``None`` where it is not installed."""
     return shutil.which(PROGRAM, path=search_path())
 
 

@@ -23,6 +23,7 @@ from opsk.lab.parts import LabPart, LabSite, load_parts
 from opsk.lab.ports import reserved_block
 from opsk.lab.processes import boot_id
 from opsk.lab.programs import locate, slurm_release
+from opsk.lab.prometheus import NO_PROMETHEUS, find_prometheus
 from opsk.lab.record import LabRecord, LabState, new_record, read_record
 from opsk.lab.shape import LabShape
 from opsk.lab.slurm_files import write_site_files, write_slurm_files
@@ -81,9 +82,12 @@ def up(
         launcher = Launcher(record)
         try:
             with _signals_raise():
-                launcher.amend(exporters=min(exporters, record.shape.nodes), prometheus=prometheus)
+                # Without the program there is no Prometheus, and nothing is to be pointed at its port.
+                watched = prometheus and find_prometheus() is not None
+                launcher.amend(exporters=min(exporters, record.shape.nodes), prometheus=watched)
                 _bring_up(launcher, parts, slurm=slurm_release(programs["slurmd"]), progress=progress)
-                record = launcher.amend(state=LabState.UP, up_s=round(time.monotonic() - began, 2))
+                notes = launcher.record.notes + ((NO_PROMETHEUS,) if prometheus and not watched else ())
+                record = launcher.amend(state=LabState.UP, up_s=round(time.monotonic() - began, 2), notes=notes)
         except BaseException:
             launcher.stop()
             progress("ends what was started")
@@ -158,7 +162,7 @@ def _slurm(launcher: Launcher) -> None:
 
 def _part_daemons(launcher: Launcher, parts: tuple[LabPart, ...]) -> None:
     daemons = [daemon for part in parts for daemon in part.daemons]
-    extra = {"OPSK_CONFIG": str(launcher.record.folder.site)}
+    extra = {"OPSK_CONFIG": str(launcher.record.folder.site), "OPSK_TRACEBACK": "1"}
     if "PYTHONPATH" in os.environ:
         extra["PYTHONPATH"] = os.environ["PYTHONPATH"]
     for daemon in daemons:
