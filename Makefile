@@ -15,10 +15,7 @@ test-system:
 	@deploy/install-system-packages --tests
 
 $(VENV)/.ready: requirements.lock pyproject.toml
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@echo "setup: installing the pinned Python packages into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@PYTHON="$(PYTHON)" deploy/install-python-packages
 	@touch $@
 
 setup: system $(VENV)/.ready  ## install what opsk needs: system packages (as root) and .venv
