@@ -69,11 +69,12 @@ def _paths(
         raise InputError("no folder for evidence", hint="[postmortem] folder in opsk.toml, or --folder")
     usual = NodePaths(folder=chosen, spool=spool or site.postmortem.spool)
     exporter = {name: Path(value) for name, value in site.exporter.items() if isinstance(value, str) and "/" in value}
+    sysfs = sysfs or exporter.get("sysfs", usual.sysfs)
     return NodePaths(
         folder=chosen, spool=usual.spool,
         jobs_folder=jobs_folder or exporter.get("jobs_folder", usual.jobs_folder),
         kernel_log=kernel_log or exporter.get("kernel_log", usual.kernel_log),
-        sysfs=sysfs or exporter.get("sysfs", usual.sysfs), cgroups=exporter.get("cgroups", usual.cgroups),
+        sysfs=sysfs, cgroups=exporter.get("cgroups", sysfs / "fs" / "cgroup"),
     )  # fmt: skip
 
 

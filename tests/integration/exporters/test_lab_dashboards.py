@@ -192,10 +192,10 @@ def test_ports_of_the_lab_have_the_rails_of_its_subnet(lab: WatchedLab) -> None:
 
 
 def test_a_repaired_gpu_answers_in_the_next_scrape(lab: WatchedLab) -> None:
-    def up() -> float:
-        (series,) = lab.prometheus.now('opsk_gpu_up{node="n1",gpu=~".*003"}')
-        return float(series["value"][1])
+    def up() -> list[float]:
+        """Return the value of each series; none where Prometheus has not scraped the node within its look-back."""
+        return [float(series["value"][1]) for series in lab.prometheus.now('opsk_gpu_up{node="n1",gpu=~".*003"}')]
 
-    assert up() == 0.0
+    await_that("the GPU that was broken does not answer", lambda: up() == [0.0])
     lab.opsk("repair", "gpu", "n1", "3")
-    await_that("the GPU answers again", lambda: up() == 1.0)
+    await_that("the GPU answers again", lambda: up() == [1.0])
