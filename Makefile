@@ -29,23 +29,33 @@ check: $(VENV)/.ready  ## formatting, lint, types, import layers
 fix: $(VENV)/.ready  ## let ruff format and repair what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-# Every test is in one part. Those on real daemons wait more than they work, so they run side by side; what each part has
-# to say is shown at its end. The soak, which fills a machine by itself, runs alone.
-part-core: TESTS = tests/opsk tests/jobcheck
-part-rest: TESTS = --ignore=tests/integration --ignore=tests/soak --ignore=tests/opsk --ignore=tests/jobcheck
-part-installed: TESTS = -m "not trixie and not unstable" tests/integration
-part-trixie: TESTS = -m trixie tests/integration
-part-unstable: TESTS = -m unstable tests/integration
-part-soak: TESTS = tests/soak
-part-core part-rest part-installed part-trixie part-unstable part-soak:
-	@$(BIN)/python -m pytest -q $(TESTS)
+# Every test is in one part. The core keeps processors busy: it runs first and alone, one worker a processor. The others
+# wait for daemons more than they work, so they run side by side; the soak, which fills a machine by itself, runs alone.
+# Each part is shown at its end, with its slowest tests. TESTS="tests/opsk/lab" runs these in place of all.
+PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
+WAITING = part-unstable part-trixie part-installed part-bare part-rest
+part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
+part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck)
+part-bare: SELECTED = tests/bare_root
+part-installed: SELECTED = -m "not trixie and not unstable" tests/integration
+part-trixie: SELECTED = -m trixie tests/integration
+part-unstable: SELECTED = -m unstable tests/integration
+part-soak: SELECTED = tests/soak
+part-core part-soak $(WAITING):
+	@$(PYTEST) $(SELECTED)
 
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
 
-test: test-system setup check  ## make check, then every test
-	@echo "tests: those on each release of Slurm beside all others, then the soak; each part speaks at its end"
-	+@failed=0; $(SIDE_BY_SIDE) part-unstable part-trixie part-installed part-core part-rest || failed=1; \
+test: test-system setup check  ## make check, then every test (TESTS="tests/opsk/lab ...": only these)
+ifdef TESTS
+	@$(PYTEST) $(TESTS)
+else
+	@echo "tests: the core, then those that wait for daemons side by side, then the soak; each part is shown at its end"
+	+@failed=0; $(MAKE) --no-print-directory part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; \
 	$(MAKE) --no-print-directory part-soak || failed=1; exit $$failed
+endif
+
+quick: setup check part-core  ## make check and the core's tests: the inner loop
 
 slurm-roots:  ## make the Debian roots with other releases of Slurm that tests run (as root; make test does it as well)
 	@tests/integration/releases/make-slurm-root trixie unstable
@@ -93,4 +103,4 @@ lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system test-system setup check fix part-core part-rest part-installed part-trixie part-unstable part-soak test slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock
+.PHONY: help system test-system setup check fix part-core part-soak $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock

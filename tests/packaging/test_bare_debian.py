@@ -5,7 +5,6 @@ The root is a copy, entered by chroot; dpkg checks what the package depends on, 
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from opsk import __version__
+from tests.bare_root.root import copy_root, make_bare_root
 from tests.packaging.conftest import Release, program, run
 
-HERE = Path(__file__).resolve().parent
-# Read here: what is in the environment later is cleaned away for each test.
-BARE_ROOT = os.environ.get("OPSK_BARE_ROOT")
-CACHE = os.environ.get("XDG_CACHE_HOME", f"{os.environ.get('HOME', '/root')}/.cache")
 # What dpkg, rpm, systemd-analyze and the programs that make users keep for themselves is not ours to count.
 OTHERS = ("var/lib/dpkg/", "run/systemd/", "var/lib/rpm/", "usr/lib/sysimage/", "var/log/dpkg.log")
 
@@ -26,24 +22,7 @@ OTHERS = ("var/lib/dpkg/", "run/systemd/", "var/lib/rpm/", "usr/lib/sysimage/", 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
     """A bare Debian of this machine's release."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may enter another root")
-    more = {"OPSK_BARE_ROOT": BARE_ROOT} if BARE_ROOT else {}
-    made = subprocess.run(
-        [HERE / "make-bare-root"],
-        env={**os.environ, "XDG_CACHE_HOME": CACHE, **more},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
-    host = tmp_path / "host"
-    copied = run("cp", "-a", "--reflink=auto", made.stdout.strip(), host)
-    assert copied.returncode == 0, copied.stderr
-    return host
+    return copy_root(make_bare_root(), tmp_path / "host")
 
 
 def with_proc(host: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -255,7 +255,7 @@ def control_groups(site: Site) -> Iterator[Path]:
     yield top / "memory"  # below a mount of cgroups there is a folder for each controller
     settings.write_text(before, encoding="utf-8")
     for path, _, _ in os.walk(top, topdown=False):
-        os.rmdir(path)
+        Path(path).rmdir()
 
 
 def test_host_memory_really_runs_out(site: Site, control_groups: Path) -> None:

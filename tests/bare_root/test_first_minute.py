@@ -1,0 +1,74 @@
+"""The two commands of the README on machines that hold only make, git and Python, each of them first on one.
+
+``make demo`` runs whole. ``make test`` installs and checks all that it needs, and runs a few of its tests: the others
+are those that are running now.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bare_root.root import BareMachine, copy_root, make_bare_root
+from tests.packaging.conftest import snapshot
+
+PACKAGES = "make,git,python3"
+DEMO, TEST = "make demo", "make test"
+A_FEW = "tests/examples tests/opsk/cli/test_error_reporting.py tests/integration/exporters/test_lab_exporters.py"
+FIRST_TIMEOUT_S = 1500.0
+"""A command that comes first installs for two to three minutes; beside other tests, longer."""
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2 * FIRST_TIMEOUT_S)]
+
+
+@pytest.fixture
+def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> BareMachine:
+    """A bare machine with a checkout in /root/opsk."""
+    suite: str = request.param
+    bare = copy_root(make_bare_root(suite, PACKAGES), tmp_path / "root")
+    snapshot(root, bare / "root" / "opsk")
+    machine = BareMachine(root=bare, suite=suite)
+    machine.connect()
+    if machine.run("apt-get -qq update && apt-cache show slurm-wlm >/dev/null", 120.0).returncode:
+        pytest.skip(f"the packages of Debian {suite} cannot be reached from here")
+    return machine
+
+
+def show_demo(machine: BareMachine) -> None:
+    """Run ``make demo`` and look for what a person is to see."""
+    done, running = machine.run_and_list_processes(f"cd /root/opsk && {DEMO}", FIRST_TIMEOUT_S)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
+    assert "Traceback" not in output
+    # Advice by real sbatch, an alert of a Prometheus that scraped the exporter, and a remap.
+    assert "sbatch: opsk  memory   ✓ " in output
+    assert "sbatch: opsk  memory   ✗ " in output
+    assert "Submitted batch job 2" in output
+    assert "alert OpskXidDrain" in output
+    assert "spare n8 for n5" in output
+    assert "processes ended" in output
+    assert running == []
+
+
+def run_a_few_tests(machine: BareMachine) -> None:
+    """Run ``make test`` with a few of its tests."""
+    done, running = machine.run_and_list_processes(f'cd /root/opsk && {TEST} TESTS="{A_FEW}"', FIRST_TIMEOUT_S)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
+    assert " passed" in output
+    assert " failed" not in output
+    assert "not installed" not in output
+    assert running == []
+
+
+@pytest.mark.parametrize("machine", ["bookworm"], indirect=True)
+def test_the_demo_and_then_the_tests_on_a_bare_debian_12(machine: BareMachine) -> None:
+    show_demo(machine)
+    run_a_few_tests(machine)
+
+
+@pytest.mark.parametrize("machine", ["trixie"], indirect=True)
+def test_the_tests_and_then_the_demo_on_a_bare_debian_13(machine: BareMachine) -> None:
+    run_a_few_tests(machine)
+    show_demo(machine)
