@@ -68,7 +68,7 @@ def page(
         "docs/accuracy-why.toml: change those, not this page. -->\n\n",
         texts.parts["how_to_read"],
         f"\n\n{len(validation.rows)} of {len(runs)} rows predicted. Efficiencies fitted to {validation.fit}.\n",
-        "\n## Targets\n\n",
+        f"\n## Sources never seen\n\n{texts.parts['unseen']}\n\n## Targets\n\n",
         table(("what", "aim", "reached", "met"), targets(validation, calibration)),
         f"\n{texts.parts['speed']}\n\n## What these numbers are worth\n\n{texts.parts['worth']}\n",
         *reference(calibration, plain, texts),

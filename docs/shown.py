@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("deploy", "exporters", "jobcheck", "modulefiles", "tui")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", *(f"{part}/README.md" for part in PARTS))
 TUTORIAL = "docs/tutorial/lab.md"
+WITH_LAB = (TUTORIAL, "README.md", "docs/howto/read-the-advice.md")
+"""The only pages with blocks that need a lab."""
 COLUMNS = "112"
 _BLOCK = re.compile(r"(?:^<!-- example: (?P<mark>[^\n]*?) -->\n)?^```\n(?P<body>\$ .*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (?P<command>(?:[^\n]*\\\n)*[^\n]*)\n?", re.MULTILINE)

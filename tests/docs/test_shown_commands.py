@@ -34,12 +34,12 @@ def test_a_command_prints_what_the_page_shows(block: SimpleNamespace) -> None:
         session.close()
 
 
-def test_what_is_not_run_says_why_and_only_the_tutorial_and_the_readme_have_a_lab() -> None:
+def test_what_is_not_run_says_why_and_only_three_pages_have_a_lab() -> None:
     for page in PAGES:
         for block in SHOWN.blocks(page):
             assert not block.mark or block.needs_lab or block.why_not or block.mark.startswith("differs in "), block
             assert not block.mark.startswith("not run") or len(block.why_not) > 10, block
-            assert not block.needs_lab or block.page in (SHOWN.TUTORIAL, "README.md"), block
+            assert not block.needs_lab or block.page in SHOWN.WITH_LAB, block
 
 
 def command_lines(text: str) -> list[str]:
@@ -105,10 +105,11 @@ def test_the_lab_is_torn_down_by_the_tutorial_itself() -> None:
 
 
 @pytest.mark.parametrize("script", ["llama3-70b-megatron.sbatch", "site-launcher.sbatch 13b"])
-def test_the_advice_in_the_readme_is_what_check_says_of_the_recorded_lab(script: str) -> None:
+def test_the_advice_of_sbatch_is_what_check_says_of_the_recorded_lab(script: str) -> None:
     """All but the line on the network: on the lab it knew which nodes were free."""
     command = f"sbatch examples/{script}"
-    (shown,) = (text for block in SHOWN.blocks(ROOT / "README.md") for each, text in block.shown if each == command)
+    page = ROOT / "docs" / "howto" / "read-the-advice.md"
+    (shown,) = (text for block in SHOWN.blocks(page) for each, text in block.shown if each == command)
     session = SHOWN.Session()
     lab = "--cluster examples/lab/cluster.toml --fabric examples/lab/fabric.ibnetdiscover"
     said = session.run(f"opsk check {lab} examples/{script}")
