@@ -118,3 +118,12 @@ def test_every_page_of_a_part_is_in_its_list(root: Path) -> None:
         names = [path.name for path in sorted((root / "docs" / folder).glob("*.md")) if path.name != "index.md"]
         missing += [f"{folder}/{name}" for name in names if f"({name})" not in listed]
     assert missing == []
+
+
+def test_the_readme_is_read_in_a_minute(root: Path) -> None:
+    """Two sentences and a picture, then how to install it, then all else; what is longer has a page."""
+    lines = (root / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    heads = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    assert heads[:3] == ["Install", "Try it", "Examples"]
+    assert sum("](docs/images/" in line for line in lines) == 1

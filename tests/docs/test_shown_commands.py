@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -104,6 +105,9 @@ def test_the_lab_is_torn_down_by_the_tutorial_itself() -> None:
     assert commands[-2:] == ["opsk lab down", "cd / && rm -r /tmp/opsk-tutorial"]
 
 
+RECORDED_LAB = "--cluster examples/lab/cluster.toml --fabric examples/lab/fabric.ibnetdiscover"
+
+
 @pytest.mark.parametrize("script", ["llama3-70b-megatron.sbatch", "site-launcher.sbatch 13b"])
 def test_the_advice_of_sbatch_is_what_check_says_of_the_recorded_lab(script: str) -> None:
     """All but the line on the network: on the lab it knew which nodes were free."""
@@ -111,10 +115,26 @@ def test_the_advice_of_sbatch_is_what_check_says_of_the_recorded_lab(script: str
     page = ROOT / "docs" / "howto" / "read-the-advice.md"
     (shown,) = (text for block in SHOWN.blocks(page) for each, text in block.shown if each == command)
     session = SHOWN.Session()
-    lab = "--cluster examples/lab/cluster.toml --fabric examples/lab/fabric.ibnetdiscover"
-    said = session.run(f"opsk check {lab} examples/{script}")
+    said = session.run(f"opsk check {RECORDED_LAB} examples/{script}")
     session.close()
     advice = [line.removeprefix("sbatch: opsk").strip() for line in shown.splitlines() if line.startswith("sbatch: ")]
     assert [line for line in advice if not line.startswith("network")] == [
         line.strip() for line in said.splitlines() if not line.startswith("network")
     ]
+
+
+def test_the_jobs_in_the_readme_have_the_predictions_of_the_recorded_lab() -> None:
+    """Step time, TFLOP/s, MFU and the share of memory, of the job that the same block submits."""
+    (block,) = (each for each in SHOWN.blocks(ROOT / "README.md") if each.needs_lab)
+    (submitted, nothing), (top, jobs) = block.shown
+    assert (nothing, top) == ("", "opsk top --once")
+    script = submitted.removeprefix("sbatch --quiet ")
+    session = SHOWN.Session()
+    answer = json.loads(session.run(f"opsk check --json {RECORDED_LAB} {script}"))
+    session.close()
+    memory, time = answer["memory"], answer["time"]
+    (row,) = jobs.splitlines()[1:]
+    assert f" {memory['total_bytes']['expected'] / memory['capacity_bytes']:.0%} ".replace("%", " %") in row
+    assert f" {time['step_s']['expected']:.3g} s " in row
+    assert f" {time['tflops_per_gpu']['expected']:.0f} " in row
+    assert f" {time['mfu']['expected']:.0%} ".replace("%", " %") in row
