@@ -126,13 +126,13 @@ def test_the_advice_of_sbatch_is_what_check_says_of_the_recorded_lab(script: str
 def test_the_jobs_in_the_readme_have_the_predictions_of_the_recorded_lab() -> None:
     """Step time, TFLOP/s, MFU and the share of memory, of the job that the same block submits."""
     (block,) = (each for each in SHOWN.blocks(ROOT / "README.md") if each.needs_lab)
-    (submitted, nothing), (top, jobs) = block.shown
-    assert (nothing, top) == ("", "opsk top --once")
-    script = submitted.removeprefix("sbatch --quiet ")
+    (submitted, answer), (top, jobs) = block.shown
+    assert (answer, top) == ("Submitted batch job 1\n", "opsk top --once")
+    script = submitted.removeprefix("sbatch ").removesuffix(" 2>/dev/null")
     session = SHOWN.Session()
-    answer = json.loads(session.run(f"opsk check --json {RECORDED_LAB} {script}"))
+    predicted = json.loads(session.run(f"opsk check --json {RECORDED_LAB} {script}"))
     session.close()
-    memory, time = answer["memory"], answer["time"]
+    memory, time = predicted["memory"], predicted["time"]
     (row,) = jobs.splitlines()[1:]
     assert f" {memory['total_bytes']['expected'] / memory['capacity_bytes']:.0%} ".replace("%", " %") in row
     assert f" {time['step_s']['expected']:.3g} s " in row
