@@ -6,28 +6,21 @@ read by ``opsk check``, by a process that is the job's user where the caller is 
 
 from __future__ import annotations
 
-import os
-import pwd
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from opsk.cli.plan_of_script import checked_script
 from opsk.cli.store_opening import site_store
 from opsk.config import load_site
 from opsk.errors import OpskError
-from opsk.slurm.own_job import batch_script
+from opsk.slurm.job_script import checked_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
-from opsk.workload.completion import Assumption, complete
-from opsk.workload.model import ModelShape, StatedModel
-from opsk.workload.plan import Plan, StatedPlan
-from opsk.workload.workload import Workload
+from opsk.workload.checked import completion_of
+from opsk.workload.completion import Assumption
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
 
-_SCRIPT_S = 3.0
 _MOST_ADVICE = 20
 
 
@@ -47,21 +40,11 @@ def work_of_job(job: JobRecord) -> JobWork | None:
 
 def work_of_document(document: Mapping[str, Any], job: JobRecord) -> JobWork | None:
     """Return what an answer of ``opsk check`` says that is trained; ``None`` where it cannot be predicted."""
-    stated = document.get("workload")
-    if not isinstance(stated, Mapping):
+    found = completion_of(document)
+    if found is None or found.model is None or found.plan is None or (job.gpus and found.plan.gpus > job.gpus):
         return None
-    try:
-        told = Workload(
-            framework=TypeAdapter(str).validate_python(stated.get("framework"), strict=True),
-            model=TypeAdapter(StatedModel).validate_python(stated.get("model")),
-            plan=TypeAdapter(StatedPlan).validate_python(stated.get("plan")),
-        )
-        found = complete(told)
-    except (ValidationError, OpskError, ValueError):
-        return None
-    if found.model is None or found.plan is None or (job.gpus and found.plan.gpus > job.gpus):
-        return None
-    model = found.model if told.model.name or not job.name else replace(found.model, name=job.name)
+    is_named = bool(document["workload"]["model"].get("name"))
+    model = found.model if is_named or not job.name else replace(found.model, name=job.name)
     return JobWork(model=model, plan=found.plan, assumed=found.assumed)
 
 
@@ -70,7 +53,7 @@ def documents_of_job(job: JobRecord) -> Iterator[Mapping[str, Any]]:
     record = AdviceRecord.parse(job.admin_comment or "")
     if record is not None and record.hash:
         yield from _kept_advice(record)
-    read = _read_script(job)
+    read = checked_job(job)
     if read is not None:
         yield read
 
@@ -88,16 +71,3 @@ def _kept_advice(record: AdviceRecord) -> list[Mapping[str, Any]]:
         return []
     found = [each for each in kept if isinstance(each, Mapping)]
     return sorted(found, key=lambda each: AdviceRecord.parse(str(each.get("record"))) != record)
-
-
-def _read_script(job: JobRecord) -> Mapping[str, Any] | None:
-    """Return what ``opsk check`` says of the job's script, where Slurm gives it to the caller."""
-    try:
-        script = batch_script(job.id, os.environ, deadline_s=_SCRIPT_S)
-        owner = pwd.getpwnam(job.user)
-        is_other = os.geteuid() == 0 and owner.pw_uid != 0
-        return checked_script(
-            script, max(job.node_count, len(job.nodes), 1), folder=job.work_dir, owner=owner if is_other else None
-        )
-    except (OpskError, OSError, subprocess.SubprocessError, ValueError, KeyError):
-        return None

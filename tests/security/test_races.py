@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from opsk.cli import plan_of_script
-from opsk.cli.plan_of_script import checked_script
 from opsk.errors import InputError
 from opsk.postmortem.evidence.flight_recorder import read_dump
+from opsk.slurm import job_script
+from opsk.slurm.job_script import checked_script
 
 
 def test_a_dump_that_is_anothers_when_it_is_open_is_not_read(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def nobody() -> pwd.struct_passwd:
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Child:
     made = Child(getattr(request, "param", b"{}"))
-    monkeypatch.setattr(plan_of_script.subprocess, "run", made)
+    monkeypatch.setattr(job_script.subprocess, "run", made)
     return made
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from opsk.cli import plan_of_script as module
 from opsk.cli.plan_of_script import plan_of_check, plan_of_script
+from opsk.slurm import job_script
 from opsk.slurm.records import JobRecord
 
 SCRIPT = b"""#!/bin/bash
@@ -40,7 +41,7 @@ def test_what_no_framework_says_is_no_plan(plan: dict[str, Any], assumed: dict[s
 def test_a_real_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(module, "batch_script", lambda *_, **__: SCRIPT)
-    monkeypatch.setattr(module, "_READING_S", 60.0)  # on a busy machine even the start of a process takes seconds
+    monkeypatch.setattr(job_script, "_READING_S", 60.0)  # on a busy machine even the start of a process takes seconds
     found = plan_of_script(JOB)
     assert found is not None
     assert (found.tp, found.pp, found.dp) == (4, 2, 2)

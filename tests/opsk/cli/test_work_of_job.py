@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from opsk.cli import plan_of_script
 from opsk.cli import work_of_job as module
-from opsk.cli.plan_of_script import checked_script
 from opsk.cli.work_of_job import work_of_document, work_of_job
 from opsk.config import SiteConfig
 from opsk.errors import SlurmError
+from opsk.slurm import job_script
+from opsk.slurm.job_script import checked_script
 from opsk.slurm.records import JobRecord
 from opsk.store.advice import AdviceGiven
 from opsk.store.engine import open_store
@@ -42,7 +42,7 @@ def job(**more: Any) -> JobRecord:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline is for people who wait: on a busy machine the answer is looked at here, not how fast it comes."""
-    monkeypatch.setattr(plan_of_script, "_READING_S", 120.0)
+    monkeypatch.setattr(job_script, "_READING_S", 120.0)
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> bytes:
         raise SlurmError("Access denied", hint="")
 
-    monkeypatch.setattr(module, "batch_script", refuse)
+    monkeypatch.setattr(job_script, "batch_script", refuse)
 
 
 def test_the_script_tells_model_plan_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "batch_script", lambda *_, **__: SCRIPT)
+    monkeypatch.setattr(job_script, "batch_script", lambda *_, **__: SCRIPT)
     found = work_of_job(job())
     assert found is not None
     assert (found.model.name, found.model.layers, found.model.hidden) == ("gpt", 24, 2048)
@@ -75,7 +75,7 @@ def test_files_that_the_script_names_are_looked_for_in_the_jobs_folder(
     script = SCRIPT.replace(b"torchrun", b". ./sizes.sh\ntorchrun", 1).replace(
         b"--num-layers 24", b"--num-layers $LAYERS"
     )
-    monkeypatch.setattr(module, "batch_script", lambda *_, **__: script)
+    monkeypatch.setattr(job_script, "batch_script", lambda *_, **__: script)
     found = work_of_job(job(work_dir=str(tmp_path)))
     assert found is not None
     assert found.model.layers == 30
