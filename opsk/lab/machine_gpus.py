@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from opsk.costmodel.power import STATE_FRACTIONS
 from opsk.hardware.xids import XidClass, xid
 from opsk.lab.machine import LOST_BY_XID, Machine
 from opsk.lab.machine_work import NodeJob, Work
@@ -13,9 +14,14 @@ from opsk.lab.nvml_state import StandInEvent, StandInGpu, StandInProcess, StandI
 
 LINKS = 18
 IDLE_W, BUSY_W, LIMIT_W = 72.0, 640.0, 700.0
+"""``BUSY_W`` is for jobs of which nothing is predicted; for others it is what their plan draws."""
+WAITING_W = STATE_FRACTIONS.waiting * LIMIT_W
+_POWER_WAVE = 0.02
 LINK_BYTES_PER_S = 120e9
 _GIB = 1 << 30
 _KIB = 1024
+_IDLE_BYTES, _BUSY_BYTES = 1 * _GIB, 68 * _GIB
+"""What is in use on a GPU without a job, and with one that has no plan; the first is the driver's, no process's."""
 _SHARE_HELD_BACK = 0.1
 """Of its working time, how much the power limit slows a GPU down."""
 _MEMORY_XIDS = frozenset({48, 63, 64, 94, 95})
@@ -31,20 +37,29 @@ _FABRIC_HEALTHY = 0x2 | 0x2 << 2 | 0x2 << 4 | 0x2 << 6 | 0x1 << 8
 _FABRIC_SICK = 0x1 | 0x1 << 2 | 0x1 << 4 | 0x2 << 6 | 0x1 << 8
 
 
-def power_w(machine: Machine, gpu: int, *, busy: bool) -> float:
-    """Return what a GPU draws [W]: nothing where it is lost, and a little more or less each time when it works."""
+def power_w(machine: Machine, gpu: int, job: NodeJob | None) -> float:
+    """Return what a GPU draws [W]: nothing where it is lost, and a little more or less each time when it works.
+
+    Parameters
+    ----------
+    job
+        What it works for: at a lower pace than was predicted it waits in between. ``None`` for a GPU that idles.
+    """
     if LOST_BY_XID in machine.xids_of(gpu):
         return 0.0
-    if not busy:
+    if job is None:
         return IDLE_W + gpu
-    return BUSY_W + 25 * math.sin(machine.at_unix_s / 7 + gpu) + 5 * gpu
+    wave = math.sin(machine.at_unix_s / 7 + gpu)
+    planned_w = job.power_w(gpu)
+    if planned_w is None:
+        return BUSY_W + 25 * wave + 5 * gpu
+    mean_w = job.pace * planned_w + (1.0 - job.pace) * min(planned_w, WAITING_W)
+    return min(mean_w * (1.0 + _POWER_WAVE * wave), LIMIT_W)
 
 
 def gpu_state(machine: Machine, work: Work) -> StandInState:
     """Return all GPUs of the node as its counters, its work and its faults have them."""
-    gpus = tuple(
-        _gpu(machine, index, work.job_of(index) if work.is_busy(index) else None) for index in range(machine.gpus)
-    )
+    gpus = tuple(_gpu(machine, index, work.busy_job_of(index)) for index in range(machine.gpus))
     events = tuple(
         StandInEvent(number=each.number, gpu=each.gpu, datum=each.xid) for each in machine.told if each.gpu < len(gpus)
     )
@@ -53,13 +68,15 @@ def gpu_state(machine: Machine, work: Work) -> StandInState:
 
 def _gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
     busy = job is not None
+    card = h100(index, node=machine.number, links=LINKS)
+    used_bytes = _used_bytes(card, index, job)
     watts = machine.power_w[index]
     wave = 3 * math.sin(machine.at_unix_s / 5 + index)
     active = 88 + wave if busy else 0.0
     keys: dict[str, Value] = {
         "utilization.gpu_percent": round(min(99.0, active + 8)) if busy else 0,
         "utilization.memory_percent": round(active / 2),
-        "memory.used_bytes": (68 if busy else 1) * _GIB,
+        "memory.used_bytes": used_bytes,
         "power.usage_mw": round(watts * 1000),
         "power.average_mw": round(watts * 1000),
         "power.instant_mw": round(watts * 1000),
@@ -83,12 +100,21 @@ def _gpu(machine: Machine, index: int, job: NodeJob | None) -> StandInGpu:
     }
     keys |= {f"gpm.{number}": round(active * share, 1) for number, share in _ACTIVITIES.items()}
     keys |= _links(machine, index)
-    gpu = h100(index, node=machine.number, links=LINKS).with_keys(keys)
-    return _sick(machine, index, replace(gpu, processes=_processes(job, index)))
+    gpu = card.with_keys(keys)
+    return _sick(machine, index, replace(gpu, processes=_processes(job, index, used_bytes)))
 
 
 _ACTIVITIES = {1: 1.0, 2: 0.97, 3: 0.33, 5: 0.52, 10: 0.58}
 """GPM's numbers of graphics, SM, occupancy, tensor and DRAM activity, each as a share of the first."""
+
+
+def _used_bytes(card: StandInGpu, index: int, job: NodeJob | None) -> int:
+    """Return the memory in use on a GPU [bytes]: what its job's plan needs, and never more than the card has."""
+    if job is None:
+        return _IDLE_BYTES
+    planned_bytes = job.memory_bytes(index)
+    room_bytes = int(card.keys["memory.total_bytes"]) - int(card.keys["memory.reserved_bytes"])
+    return _BUSY_BYTES if planned_bytes is None else min(max(round(planned_bytes), _IDLE_BYTES), room_bytes)
 
 
 def _held_back_s(machine: Machine, index: int) -> float:
@@ -108,13 +134,13 @@ def _links(machine: Machine, index: int) -> dict[str, Value]:
     }
 
 
-def _processes(job: NodeJob | None, gpu: int) -> tuple[StandInProcess, ...]:
+def _processes(job: NodeJob | None, gpu: int, used_bytes: int) -> tuple[StandInProcess, ...]:
     """Return the job's process on a GPU: one each, in turn."""
     if job is None:
         return ()
     pids = job.pids
     pid = pids[(len(pids) - 1 - job.gpus.index(gpu)) % len(pids)]
-    return (StandInProcess(pid=pid, memory_used_bytes=67 * _GIB),)
+    return (StandInProcess(pid=pid, memory_used_bytes=used_bytes - _IDLE_BYTES),)
 
 
 def _sick(machine: Machine, index: int, gpu: StandInGpu) -> StandInGpu:

@@ -1,8 +1,9 @@
 """How do the devices of made-up nodes move on? Run by the lab as ``python -m opsk.lab.machine_time FOLDER CONF``.
 
 Once a second the counters grow by what was drawn and sent since the last time, and everything that an exporter reads is
-written again: a GPU works as long as its job has a process on the node, else it idles. ``opsk lab break`` does the same
-in between, so that what it breaks shows at once.
+written again: a GPU works as long as its job has a process on the node, else it idles. It holds and draws what is
+predicted for the job's plan, at the pace that the job's log shows. ``opsk lab break`` does the same in between, so that
+what it breaks shows at once.
 """
 
 from __future__ import annotations
@@ -70,14 +71,16 @@ def moved_on(machine: Machine, work: Work, now_unix_s: float) -> Machine:
 
 def with_draw(machine: Machine, work: Work) -> Machine:
     """Return the node with the power and traffic that its work and its faults make from now on."""
-    busy = tuple(work.is_busy(gpu) for gpu in range(machine.gpus))
+    jobs = tuple(work.busy_job_of(gpu) for gpu in range(machine.gpus))
+    busy = tuple(job is not None for job in jobs)
+    paces = tuple(0.0 if job is None else job.pace for job in jobs)
     linked = not machine.is_domain_broken
     return replace(
         machine,
-        power_w=tuple(power_w(machine, gpu, busy=works) for gpu, works in enumerate(busy)),
-        link_bytes_per_s=tuple(LINK_BYTES_PER_S if works and linked else 0.0 for works in busy),
+        power_w=tuple(power_w(machine, gpu, job) for gpu, job in enumerate(jobs)),
+        link_bytes_per_s=tuple(LINK_BYTES_PER_S * pace if linked else 0.0 for pace in paces),
         port_bytes_per_s=tuple(
-            0.0 if machine.is_down(hca) else _PORT_BYTES_PER_S * sum(busy) / machine.gpus for hca in machine.hcas
+            0.0 if machine.is_down(hca) else _PORT_BYTES_PER_S * sum(paces) / machine.gpus for hca in machine.hcas
         ),
         processors_w=_IDLE_CPU_W + _CPU_W_PER_GPU * sum(busy),
     )
@@ -85,13 +88,16 @@ def with_draw(machine: Machine, work: Work) -> Machine:
 
 def main(top: Path, conf: Path) -> int:
     """Move all nodes on until told to stop."""
+    from opsk.lab.job_loads import JobLoads  # the cost model: what breaks a device needs none of it
+
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     folders = machine_folders(top)
+    loads = JobLoads()
     while not stopped.wait(EVERY_S):
         try:
-            work = find_work(folders, conf, time.time())
+            work = loads.written(folders, find_work(folders, conf, time.time()), time.time())
             for folder in folders:
                 change(folder, work[folder.name])
         except OSError as error:

@@ -12,6 +12,7 @@ import pytest
 from opsk.errors import InputError, LabError
 from opsk.lab.faults import break_domain, break_gpu, break_leaf, break_nic, faults_of, repair
 from opsk.lab.folder import LabFolder
+from opsk.lab.gpu_load import GpuLoad
 from opsk.lab.machine import Fault, Hca, Machine, MachineFolder, load_machine, new_machine, save_machine
 from opsk.lab.machine_gpus import gpu_state
 from opsk.lab.machine_sysfs import RAPL_RANGE_UJ, lay_out_sysfs
@@ -92,6 +93,48 @@ def test_gpus_of_a_job_work_and_the_others_idle() -> None:
     gpus = gpu_state(with_draw(fresh("n0", 0), BUSY), BUSY).gpus
     assert [int(gpu.keys["utilization.gpu_percent"]) > 90 for gpu in gpus] == [True, False, True, False]
     assert [[process.pid for process in gpu.processes] for gpu in gpus] == [[102], [], [101], []]
+
+
+def planned(pace: float = 1.0, memory_bytes: float = 53.6e9) -> Work:
+    load = GpuLoad(memory_bytes=(memory_bytes, 40e9), power_w=(620.0, 580.0), pace=pace)
+    return Work(jobs={"7": NodeJob(gpus=(0, 2), steps={"0": (101, 102)}, load=load)})
+
+
+def test_gpus_hold_and_draw_what_their_jobs_plan_does() -> None:
+    machine = with_draw(fresh("n0", 0), planned())
+    gpus = gpu_state(machine, planned()).gpus
+    gib = 1 << 30
+    assert [gpu.keys["memory.used_bytes"] for gpu in gpus] == [53.6e9, gib, 40e9, gib]
+    # A process holds all but what the driver does: what is in use on a GPU that idles.
+    assert [gpu.processes[0].memory_used_bytes for gpu in (gpus[0], gpus[2])] == [53.6e9 - gib, 40e9 - gib]
+    # The wave of a GPU's power is 2 %.
+    assert (machine.power_w[0], machine.power_w[2]) == pytest.approx((620.0, 580.0), rel=0.02)
+    assert [float(gpu.keys["power.usage_mw"]) / 1000 for gpu in gpus] == pytest.approx(machine.power_w, abs=0.001)
+
+
+def test_gpus_of_a_slow_job_wait_in_between_and_send_less() -> None:
+    whole, half, still = (with_draw(fresh("n0", 0), planned(pace)) for pace in (1.0, 0.5, 0.0))
+    # A GPU that waits draws a quarter of its 700 W (`StateFractions.waiting`).
+    assert half.power_w[0] == pytest.approx((620.0 + 175.0) / 2, rel=0.02)
+    assert still.power_w[0] == pytest.approx(175.0, rel=0.02)
+    assert half.link_bytes_per_s == pytest.approx([rate / 2 for rate in whole.link_bytes_per_s])
+    assert half.port_bytes_per_s == pytest.approx([rate / 2 for rate in whole.port_bytes_per_s])
+    assert set(still.port_bytes_per_s) == {0.0}
+
+
+def test_no_gpu_holds_more_than_it_has_or_draws_more_than_its_limit() -> None:
+    work = planned(memory_bytes=120e9)
+    card = gpu_state(with_draw(fresh("n0", 0), work), work).gpus[0].keys
+    assert card["memory.used_bytes"] == int(card["memory.total_bytes"]) - int(card["memory.reserved_bytes"])
+    greedy = Work(jobs={"7": NodeJob(gpus=(0,), steps={"0": (101,)}, load=GpuLoad(power_w=(900.0,)))})
+    assert with_draw(fresh("n0", 0), greedy).power_w[0] == 700.0
+
+
+def test_gpus_of_a_job_without_a_plan_are_as_they_always_were() -> None:
+    machine = with_draw(fresh("n0", 0), BUSY)
+    gpu = gpu_state(machine, BUSY).gpus[0]
+    assert (gpu.keys["memory.used_bytes"], gpu.processes[0].memory_used_bytes) == (68 << 30, 67 << 30)
+    assert machine.power_w[0] == pytest.approx(640.0, abs=30.0)
 
 
 def test_a_job_without_a_process_on_the_node_leaves_its_gpus_idle() -> None:

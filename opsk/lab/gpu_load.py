@@ -1,0 +1,51 @@
+"""What does a job's plan ask of its GPUs on one node? It stands beside the prolog's file of the job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.lab.machine import put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """Memory and power of a job's GPUs on one node, as its plan has them.
+
+    Parameters
+    ----------
+    memory_bytes
+        Of each of the job's GPUs on the node, in the order of their numbers.
+    power_w
+        Of each of them at the predicted pace; empty where it is not known.
+    pace
+        Speed now over the predicted speed [ratio, 0 to 1]: 0 is a job that stands still.
+    """
+
+    memory_bytes: tuple[float, ...] = ()
+    power_w: tuple[float, ...] = ()
+    pace: float = 1.0
+
+
+_LOAD = TypeAdapter(GpuLoad)
+
+
+def load_file(jobs: Path, job_id: str) -> Path:
+    """Return where the load of a job stands in a node's folder of jobs; its epilog removes all that is called so."""
+    return jobs / f"{job_id}.load"
+
+
+def read_load(jobs: Path, job_id: str) -> GpuLoad | None:
+    """Return what a job asks of its GPUs on a node; ``None`` where nobody has said."""
+    try:
+        return _LOAD.validate_json(load_file(jobs, job_id).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_load(jobs: Path, job_id: str, load: GpuLoad) -> None:
+    """Write what a job asks of its GPUs on a node."""
+    put(load_file(jobs, job_id), json.dumps(asdict(load)))
