@@ -112,7 +112,9 @@ def loss_words(job: JobView) -> Cell:
         return safe(job.record.reason or NOT_KNOWN), "dim"
     if job.losses is None or gap_of(job) is None:
         return NOT_KNOWN, "dim"
-    if not is_slow(job):
+    if expected_step_s(job) is None and not job.losses.findings:
+        return NOT_KNOWN, "dim"
+    if expected_step_s(job) is not None and not is_slow(job):
         return "as predicted", "dim"
     if not job.losses.findings:
         return f"{percent(gap_of(job))} not explained", "watch"

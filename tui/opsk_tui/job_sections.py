@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from opsk_tui.awaited import awaited
 from opsk_tui.feed_port import JobDetails, RankTable
 from opsk_tui.format import (
     METRIC_TITLES,
@@ -95,13 +96,12 @@ def comparison(job: JobView) -> Section:
 
 
 def findings(job: JobView, glyphs: Glyphs, width: int) -> Section:
-    """Return where the time goes, each cause with its share and its sentence."""
-    losses = job.losses
-    gap = gap_of(job)
-    if losses is None or gap is None:
-        return section("Where the time goes", [[("nothing can be said without a prediction and a measurement", "dim")]])
-    lines: list[Line] = []
-    if not is_slow(job):
+    """Return where the time goes, each cause with its share and its sentence, or what the answer waits for."""
+    losses, gap, waits_for = job.losses, gap_of(job), awaited(job)
+    lines: list[Line] = [] if waits_for is None else [[(waits_for, "dim")]]
+    if losses is None or losses.gap is None or gap is None:
+        return section("Where the time goes", lines)
+    if waits_for is None and not is_slow(job):
         lines.append([(f"as fast as predicted, within the prediction's own error ({percent(gap)} slower)", "ok")])
     for finding in losses.findings:
         cause = CAUSE_WORDS.get(finding.cause, finding.cause.value)

@@ -24,6 +24,7 @@ from opsk.planner.losses.losses import losses_of
 from opsk.planner.losses.observation import Observation, Prediction
 from opsk.planner.losses.predicted import prediction_of, recorded_prediction, with_stages
 from opsk.planner.losses.scrapes import Activities, activities
+from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk.planner.losses.values import Cause, Losses
 from opsk.slurm.choice import slurm_client
 from opsk.telemetry.progress.records import EventKind
@@ -134,6 +135,7 @@ def _document(seen: Observation, found: Losses, why: tuple[str, ...]) -> dict[st
     return {
         **document,
         "expected_range_s": None if predicted is None else [predicted.low_s, predicted.high_s],
+        "awaits": _awaits(seen),
         "findings": [plain(finding) for finding in found.findings],
         "seen": {
             "steps": sum(step.steps for step in seen.steps),
@@ -144,6 +146,13 @@ def _document(seen: Observation, found: Losses, why: tuple[str, ...]) -> dict[st
         "fit_to_calibrate": not why,
         "unfit": list(why),
     }
+
+
+def _awaits(seen: Observation) -> dict[str, int] | None:
+    """Return how many step times there are of those that an answer takes; ``None`` where there are enough."""
+    if len(seen.steps) >= FEWEST_STEPS:
+        return None
+    return {"step_times": len(seen.steps), "needed": FEWEST_STEPS}
 
 
 def _take(path: Path, asked: PlanFile, cluster: ClusterSpec, found: Losses, why: tuple[str, ...], *, name: str) -> int:

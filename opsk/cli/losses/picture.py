@@ -50,12 +50,19 @@ def picture(document: Mapping[str, Any]) -> None:
 
 def _measured(document: Mapping[str, Any]) -> str:
     if document["measured_step_s"] is None:
-        return "too few steps to say anything"
+        return _awaited(document["awaits"])
     typical, mean = document["measured_step_s"], document["mean_step_s"]
     said = f"{units.format_duration(typical)} a step"
     if mean > 1.005 * typical:
         said += f", {units.format_duration(mean)} with what happens between steps"
     return said + _mfu(document["measured_mfu"])
+
+
+def _awaited(awaits: Mapping[str, int] | None) -> str:
+    """Return what the measurement waits for."""
+    if awaits is None or not awaits["step_times"]:
+        return "waits for the first progress line: no log tells of a step yet"
+    return f"measuring: {awaits['step_times']} of {awaits['needed']} step times"
 
 
 def _expected(document: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from opsk.planner.losses.observation import (
     PortActivity,
     Prediction,
 )
+from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk.planner.losses.values import Losses
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.sources.readings import (
@@ -35,7 +36,6 @@ from opsk_tui.view import GpuTable, JobView, Metric, PortTable
 
 ERROR_OF_PREDICTION = 0.15
 """What records carry no range for: typical error of a predicted step time [ratio], as ``opsk validate`` finds it."""
-FEWEST_STEPS = 5
 CPU_A_TURN_S, SHARE_OF_CORE = 0.006, 0.0012
 """How much is spent on one look, and over time."""
 AGAIN_AFTER_S = 30.0

@@ -14,6 +14,7 @@ from opsk.calibration.runs import read_runs
 from opsk.calibration.timed_runs import timed_runs
 from opsk.cli.main import opsk
 from opsk.errors import InputError
+from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from tests.fakes.losing_causes import simulated
@@ -73,7 +74,23 @@ def test_a_log_without_steps_says_so(tmp_path: Path) -> None:
     path.write_text("hello\n")
     result = run("--log", path)
     assert result.return_value == 0
-    assert "too few steps" in result.stdout
+    assert "waits for the first progress line" in result.stdout
+    assert document("--log", path)["awaits"] == {"step_times": 0, "needed": FEWEST_STEPS}
+
+
+@pytest.mark.parametrize("lines", [1, 2, 5, 6, 7])
+def test_it_is_said_how_many_step_times_an_answer_waits_for(tmp_path: Path, lines: int) -> None:
+    """The first line of a start is warm-up, as soon as there is another."""
+    path = tmp_path / "job.out"
+    line = " iteration {step:8d}/ 900 | elapsed time per iteration (ms): 1500.0 | lm loss: 3.1E+00 |\n"
+    path.write_text("".join(line.format(step=step) for step in range(1, lines + 1)))
+    step_times = max(lines - 1, 1)
+    is_enough = step_times >= FEWEST_STEPS
+    found = document("--log", path)
+    assert found["awaits"] == (None if is_enough else {"step_times": step_times, "needed": FEWEST_STEPS})
+    assert (found["measured_step_s"] is not None) == is_enough
+    shown = run("--log", path).stdout
+    assert (f"measuring: {step_times} of {FEWEST_STEPS} step times" in shown) != is_enough
 
 
 def test_a_file_that_is_no_scrape_is_refused(tmp_path: Path) -> None:
