@@ -32,6 +32,9 @@ NOISE = 0.015
 STILL_STEPS, STILL_S = 5.0, 10.0
 """A job stands still when its log has been silent for so many of its steps, and for so long [s]."""
 
+_PATIENCE_S = 120.0
+"""Nobody waits for it, and the machine of a lab is often busy."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedNeed:
@@ -97,7 +100,7 @@ def planned_need(job_id: str, record: AdviceRecord) -> PlannedNeed | None:
     """Ask Slurm for a job's script and predict its plan; ``None`` where no plan can be read."""
     try:
         job = slurm_client().job(job_id)
-        document = checked_job(job)
+        document = checked_job(job, deadline_s=_PATIENCE_S)
         read = None if document is None else completion_of(document)
         if read is None or read.model is None or read.plan is None:
             return None

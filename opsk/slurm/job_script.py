@@ -26,21 +26,33 @@ _FOR_OTHERS = ("PATH", "LANG", "LC_ALL", "OPSK_CONFIG", "SLURM_CONF")
 """What of root's environment a process that became a user gets: its owner can read it."""
 
 
-def checked_job(job: JobRecord) -> Mapping[str, Any] | None:
-    """Return what ``opsk check`` says of a job's script; ``None`` where the caller cannot have it."""
+def checked_job(job: JobRecord, *, deadline_s: float | None = None) -> Mapping[str, Any] | None:
+    """Return what ``opsk check`` says of a job's script; ``None`` where the caller cannot have it.
+
+    Parameters
+    ----------
+    deadline_s
+        For Slurm and for ``opsk check``, each; left out, what a person waits.
+    """
     try:
-        script = batch_script(job.id, os.environ, deadline_s=_SCRIPT_S)
+        script = batch_script(job.id, os.environ, deadline_s=deadline_s or _SCRIPT_S)
         owner = pwd.getpwnam(job.user)
         is_other = os.geteuid() == 0 and owner.pw_uid != 0
         return checked_script(
-            script, max(job.node_count, len(job.nodes), 1), folder=job.work_dir, owner=owner if is_other else None
-        )
+            script, max(job.node_count, len(job.nodes), 1), folder=job.work_dir, owner=owner if is_other else None,
+            deadline_s=deadline_s,
+        )  # fmt: skip
     except (OpskError, OSError, subprocess.SubprocessError, ValueError, KeyError):
         return None
 
 
 def checked_script(
-    script: bytes, nodes: int, *, folder: str | None = None, owner: pwd.struct_passwd | None = None
+    script: bytes,
+    nodes: int,
+    *,
+    folder: str | None = None,
+    owner: pwd.struct_passwd | None = None,
+    deadline_s: float | None = None,
 ) -> Mapping[str, Any]:
     """Let ``opsk check`` read a script; a process of its own, since readers of scripts lie above this command.
 
@@ -50,6 +62,8 @@ def checked_script(
         Where names of files in it start from; left out where there is no such folder.
     owner
         Who that process becomes, so that it opens no file that the script's owner may not read.
+    deadline_s
+        By when it must have answered; left out, what a person waits.
 
     Raises
     ------
@@ -71,7 +85,8 @@ def checked_script(
         subprocess.run(
             (sys.executable, "-P", "-m", "opsk", "check", "--json", "--nodes", str(nodes), str(path)),
             cwd=folder if folder and os.path.isdir(folder) else None,  # noqa: PTH112
-            stdin=subprocess.DEVNULL, stdout=answer, stderr=subprocess.DEVNULL, timeout=_READING_S, check=False,
+            stdin=subprocess.DEVNULL, stdout=answer, stderr=subprocess.DEVNULL, timeout=deadline_s or _READING_S,
+            check=False,
             **person,
         )  # fmt: skip
         answer.seek(0)
