@@ -106,19 +106,19 @@ def test_a_choice_that_others_can_replace_is_not_blamed() -> None:
 
 
 @pytest.mark.shared
-def test_every_full_published_recipe_is_a_plan_of_ours(shared: Path) -> None:
+def test_every_full_published_recipe_is_a_plan_of_ours(runs_of_the_fit: Path) -> None:
     from recipe_search import is_plan_of_ours, recipes_of
 
-    full = [entry for entry in recipes_of(read_runs(shared / "data/measured-runs.csv").runs) if entry.is_full]
+    full = [entry for entry in recipes_of(read_runs(runs_of_the_fit).runs) if entry.is_full]
     assert len(full) > 300
     assert [entry.run.id for entry in full if not is_plan_of_ours(entry.run)] == []
 
 
 @pytest.mark.shared
-def test_our_best_is_predicted_at_least_as_fast_as_published_recipes(shared: Path) -> None:
+def test_our_best_is_predicted_at_least_as_fast_as_published_recipes(runs_of_the_fit: Path) -> None:
     from recipe_search import compare, recipes_of
 
-    full = [entry for entry in recipes_of(read_runs(shared / "data/measured-runs.csv").runs) if entry.is_full]
+    full = [entry for entry in recipes_of(read_runs(runs_of_the_fit).runs) if entry.is_full]
     for entry in full[5::40]:
         found = compare(entry)
         assert found.whole is not None, entry.run.id

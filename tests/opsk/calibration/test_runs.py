@@ -264,16 +264,16 @@ def test_old_software_recomputes_all_where_nothing_fits_without() -> None:
 
 
 @pytest.mark.shared
-def test_the_measured_runs_are_all_predictable(shared: Path) -> None:
-    runs = read_runs(shared / "data" / "measured-runs.csv")
+def test_the_measured_runs_are_all_predictable(runs_of_the_fit: Path) -> None:
+    runs = read_runs(runs_of_the_fit)
     assert len(runs.runs) == 620
     assert not runs.unpredictable
 
 
 @pytest.mark.shared
-def test_about_320_rows_state_every_time_input_and_about_66_every_memory_input(shared: Path) -> None:
+def test_about_320_rows_state_every_time_input_and_about_66_every_memory_input(runs_of_the_fit: Path) -> None:
     # the notes of the table count about 320 and about 66; toy models left out
-    runs = read_runs(shared / "data" / "measured-runs.csv").runs
+    runs = read_runs(runs_of_the_fit).runs
     timed = Counter(run.source for run in runs if run.states_time_inputs and run.source != "mgold")
     assert 310 <= timed.total() <= 330
     measured = [run for run in runs if run.measured.peak_mem_bytes and run.states_memory_inputs]

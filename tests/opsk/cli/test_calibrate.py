@@ -184,8 +184,8 @@ def test_a_bad_efficiency_file_is_named(tmp_path: Path, content: bytes | None, c
 
 
 @pytest.mark.shared
-def test_published_runs_are_fitted_and_the_median_error_is_small(shared: Path) -> None:
-    shown = json.loads(run(shared / "data" / "measured-runs.csv", "--no-cross-validation", "--json").stdout)
+def test_published_runs_are_fitted_and_the_median_error_is_small(runs_of_the_fit: Path) -> None:
+    shown = json.loads(run(runs_of_the_fit, "--no-cross-validation", "--json").stdout)
     # the figures to reach: median at most 6 %, ninetieth percentile at most 18 % where every input is stated
     assert shown["fit"]["stated"]["median"] <= 0.06
     assert shown["fit"]["stated"]["p90"] <= 0.18

@@ -74,8 +74,8 @@ def test_a_table_that_cannot_be_read_is_wrong_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
-def test_all_measured_runs_are_answered(shared: Path) -> None:
-    result = CliRunner().invoke(validate, [str(shared / "data" / "measured-runs.csv"), "--json"])
+def test_all_measured_runs_are_answered(runs_of_the_fit: Path) -> None:
+    result = CliRunner().invoke(validate, [str(runs_of_the_fit), "--json"])
     document = json.loads(result.stdout)
     assert len(document["rows"]) == 620
     assert all(entry["predicted"]["step_s"] for entry in document["rows"])

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.shared
 
 
 @pytest.fixture(scope="module")
-def validation(shared: Path) -> Validation:
+def validation(runs_of_the_fit: Path) -> Validation:
     """All published rows, predicted with the shipped efficiencies."""
-    return validate_runs(read_runs(shared / "data" / "measured-runs.csv"))
+    return validate_runs(read_runs(runs_of_the_fit))
 
 
 def summary_of(found: ErrorSummary | None, *, at_least: int) -> ErrorSummary:

@@ -21,11 +21,11 @@ Pair = tuple[Run, Prediction]
 
 
 @pytest.fixture(scope="module")
-def pairs(shared: Path) -> list[Pair]:
+def pairs(runs_of_the_fit: Path) -> list[Pair]:
     """Runs that report a peak, or that died for lack of memory, with their predictions."""
     runs = [
         run
-        for run in read_runs(shared / "data" / "measured-runs.csv").runs
+        for run in read_runs(runs_of_the_fit).runs
         if (run.measured.peak_mem_bytes or run.measured.is_oom) and not run.tags & CONTRADICTORY
     ]
     predictions, _ = predictions_of(runs)
