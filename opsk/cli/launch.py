@@ -9,6 +9,7 @@ import click
 from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.remapping.launcher import Launch, Launcher, own_words, usual_tasks
+from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.command import CommandClient
 from opsk.slurm.own_job import asked_label, own_job
 
@@ -46,6 +47,6 @@ def launch(
     each = tasks_per_node or usual_tasks(os.environ, job)
     wanted = Launch(
         job=job.label, command=command, nodes=nodes, each=each, per_node=per_node, wait_s=wait_s, grace_s=grace_s,
-        options=own_words(options), environ=dict(os.environ),
+        options=own_words(options), environ=dict(os.environ), cluster=cluster_name(client),
     )  # fmt: skip
     return Launcher(wanted, client, lambda line: click.echo(f"opsk: {harmless(line)}", err=True)).run()

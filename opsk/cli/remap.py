@@ -85,6 +85,7 @@ def _time_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--until-end-s", type=_SECONDS, metavar="S",
               help="Goodput is told until then; else until the job's time limit, or over the horizon.")  # fmt: skip
 @click.option("--journal", is_flag=True, help="List what was carried out, and how far it got.")
+@click.option("--all-clusters", is_flag=True, help="With --journal: remaps of other clusters as well.")
 @click.option("--resume", metavar="ID", help="Go on with a remap that was broken off.")
 @click.option("--undo", metavar="ID", help="Take a remap back, as far as Slurm allows.")
 @click.option("--resume-node", metavar="LIST", help="Take nodes back that opsk drained, after their repair.")
@@ -97,15 +98,15 @@ def remap(
     free: str | None, placement: Path | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
     node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str | None,
     optical: bool, slurm_release: str | None, rank_file: str, chosen: str | None, world: str | None,
-    until_end_s: float | None, journal: bool, resume: str | None, undo: str | None, resume_node: str | None,
-    journal_dir: Path | None, yes: bool, as_json: bool, **times: float,
+    until_end_s: float | None, journal: bool, all_clusters: bool, resume: str | None, undo: str | None,
+    resume_node: str | None, journal_dir: Path | None, yes: bool, as_json: bool, **times: float,
 ) -> int:  # fmt: skip
     """Show what job JOB can do after a failure: who takes over, how fast it then runs, what it loses.
 
     JOB is left out, or -, where --plan, and --nodes or --placement, say all of it.
 
-    --apply writes a journal: --journal lists it, --resume ID goes on with what was broken off, --undo ID takes it back
-    as far as Slurm allows.
+    --apply writes a journal: --journal lists what was done on this cluster, --resume ID goes on with what was broken
+    off, --undo ID takes it back as far as Slurm allows.
 
     Exit status: 0 an answer; 2 wrong usage, or WHAT is not known; 3 Slurm does not answer, or refused a command, or
     something has changed since the plan was made.
@@ -118,7 +119,7 @@ def remap(
     if journal or any(each is not None for each in asks):
         return journal_command(
             slurm_client(), journal_dir, shown=journal, resumed=resume, undone=undo, nodes=resume_node, yes=yes,
-            as_json=as_json,
+            as_json=as_json, all_clusters=all_clusters,
         )  # fmt: skip
     if not failed:
         raise click.UsageError("say what failed: --failed " + ", ".join(FORMS))

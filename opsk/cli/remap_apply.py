@@ -35,11 +35,13 @@ def journal_at(folder: Path | None) -> FileJournal:
     return FileJournal(folder or default_folder(os.environ))
 
 
-def told_store(journal: FileJournal, slurm: SlurmClient, warn: Callable[[str], None] | None = None) -> Journal:
+def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] | None = None) -> Journal:
     """Return a journal that tells the store of this site as well, where it has one.
 
     Parameters
     ----------
+    cluster
+        Whose job is remapped, as the store calls it.
     warn
         Is told, instead of stderr, when the store does not hear of it.
     """
@@ -53,8 +55,7 @@ def told_store(journal: FileJournal, slurm: SlurmClient, warn: Callable[[str], N
         from opsk.store.engine import open_store
         from opsk.store.writing import DirectWriter
 
-        cluster = slurm.config().get("ClusterName") or "cluster"
-        return StoreJournal(journal, DirectWriter(open_store(url)), cluster, warn)
+        return StoreJournal(journal, DirectWriter(open_store(url)), cluster or "cluster", warn)
     except OpskError as error:
         warn(f"the store does not know of this remap: {error.message}")
         return journal
@@ -113,15 +114,15 @@ def apply_option(
         Get one line a step, and what went wrong beside it.
     """
     rights = caller_rights(found.job, run_command)
-    launcher = launcher_of(found.job)
+    launcher = launcher_of(found.job, found.cluster)
     begun = begin(
         option, terms, failed=failed, look=look_of(found), rights=rights, at_s=time.time(), launcher=launcher,
-        world=world,
+        world=world, cluster=found.cluster,
     )  # fmt: skip
     if ask is not None and not ask(harmless(f"{option.title}: run {len(begun.steps)} commands now?")):
         return _declined(option, rights)
-    with journal.held(terms.job):
-        kept = told_store(journal, slurm, warn)
+    with journal.held(begun.key):
+        kept = told_store(journal, found.cluster, warn)
         kept.begin(begun)
         hands = hands_for(kept, slurm if found.job is not None else None, launcher=launcher, tell=tell)
         return carry_out(kept.read(begun.id), hands, rights=rights)

@@ -26,6 +26,7 @@ from opsk.planner.remap.situation import Hosts, Situation, prepare
 from opsk.planner.step_model import as_cabled
 from opsk.remapping.beginning import launcher_of
 from opsk.slurm.client import SlurmClient
+from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import SlurmSite
 from opsk.slurm.topology.release import NEWEST
@@ -64,7 +65,8 @@ class RemapRequest:
 class Gathered:
     """Everything that is asked about: the situation, where names are looked up, and Slurm as far as it is known.
 
-    ``records`` are Slurm's nodes as the plan was made from them.
+    ``records`` are Slurm's nodes as the plan was made from them. ``cluster`` is whose job it is, empty where Slurm was
+    not asked for one or does not tell.
     """
 
     asked: Asked
@@ -76,6 +78,7 @@ class Gathered:
     release_is: str
     is_running: bool
     assumed: tuple[Assumption, ...]
+    cluster: str = ""
 
 
 class _Seat(BaseModel):
@@ -124,8 +127,12 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
         raise InputError(
             "neither a job nor all about it is named", hint="name a JOB, or --plan with --nodes or --placement"
         )
+    cluster = cluster_name(slurm) if job is not None else ""
     placed = _read_placement(request.placement) if request.placement is not None else None
-    seats = placed.seats(request.placement or Path()) if placed is not None else _launched_seats(request, job, assumed)
+    if placed is not None:
+        seats: list[tuple[str, int]] | None = placed.seats(request.placement or Path())
+    else:
+        seats = _launched_seats(request, job, cluster, assumed)
     own, spares = _own_nodes(request, job, seats)
     records = _node_records(slurm) if job is not None else {}
     free = _free_nodes(request, job, records, own + spares)
@@ -171,6 +178,7 @@ def gather_remap(request: RemapRequest, slurm: SlurmClient) -> Gathered:
         release_is=said,
         is_running=job is None or job.is_active,
         assumed=(*asked.assumed, *assumed),
+        cluster=cluster,
     )
 
 
@@ -191,10 +199,10 @@ def _job(
 
 
 def _launched_seats(
-    request: RemapRequest, job: JobRecord | None, assumed: list[Assumption]
+    request: RemapRequest, job: JobRecord | None, cluster: str, assumed: list[Assumption]
 ) -> list[tuple[str, int]] | None:
     """Return where the job's own launcher (``opsk launch``) says that its ranks are; ``None`` where it has none."""
-    launcher = launcher_of(job) if request.nodes is None else None
+    launcher = launcher_of(job, cluster) if request.nodes is None else None
     if launcher is None or not launcher.said.ranks:
         return None
     ranks = sorted(launcher.said.ranks, key=lambda seat: seat.rank)

@@ -16,6 +16,7 @@ from opsk.cli.remap_apply import hands_for, journal_at, told_store
 from opsk.cli.remap_picture import applied_picture
 from opsk.errors import ExitStatus, InputError
 from opsk.hostlist import expand
+from opsk.job_key import JobKey
 from opsk.remapping.beginning import launcher_of
 from opsk.remapping.carrying_out import Applied, carry_out, look
 from opsk.remapping.deeds import OUR_REASON, Look
@@ -23,6 +24,7 @@ from opsk.remapping.journal import FileJournal, Remapping
 from opsk.remapping.running import caller_rights, run_command
 from opsk.remapping.undoing import Undo, undo, undo_commands
 from opsk.slurm.client import SlurmClient
+from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import Who, resume
 
@@ -31,12 +33,12 @@ _MOST_LISTED = 50
 
 def journal_command(
     slurm: SlurmClient, folder: Path | None, *, shown: bool, resumed: str | None, undone: str | None,
-    nodes: str | None, yes: bool, as_json: bool,
+    nodes: str | None, yes: bool, as_json: bool, all_clusters: bool = False,
 ) -> int:  # fmt: skip
     """Do what one of ``--journal``, ``--resume``, ``--undo`` and ``--resume-node`` asks for."""
     journal = journal_at(folder)
     if shown:
-        return _list(journal, as_json=as_json)
+        return _list(journal, "" if all_clusters else cluster_name(slurm), as_json=as_json)
     if nodes is not None:
         applied = resume_nodes(slurm, nodes, ask=None if yes else click.confirm)
     else:
@@ -63,11 +65,12 @@ def undo_plan(journal: FileJournal, slurm: SlurmClient, name: str) -> UndoPlan:
     Raises
     ------
     InputError
-        There is no such remap.
+        There is no such remap, or it is of another cluster.
     SlurmError
         Slurm does not answer.
     """
     remap = journal.read(name)
+    _refuse_of_another(remap, cluster_name(slurm))
     now = look(hands_for(journal, slurm), remap.begun.job)
     undos = undo_commands(remap, now) if now is not None else ()
     texts = [each.command.text for each in undos if each.command is not None]
@@ -86,20 +89,45 @@ def go_on(
     """Go on with a remap, or undo it, once the caller has seen what that is (``yes``: has seen it).
 
     ``shown`` are the commands of an undo that he has seen, where that was another moment: others are not run.
+
+    Raises
+    ------
+    InputError
+        There is no such remap, or it is of another cluster.
     """
     remap = journal.read(name)
-    with journal.held(remap.begun.job):
-        kept = told_store(journal, slurm, warn)
+    cluster = cluster_name(slurm)
+    _refuse_of_another(remap, cluster)
+    # What opsk 0.1 began names no cluster: who asks for it by its id means this one.
+    key = JobKey(cluster=remap.begun.cluster or cluster, job=remap.begun.job)
+    with journal.held(key):
+        kept = told_store(journal, key.cluster, warn)
         hands = hands_for(kept, slurm, tell=tell)
         now = look(hands, remap.begun.job)
         job = now.job if now is not None else None
         rights = caller_rights(job, run_command)
-        if launcher := launcher_of(job):
+        if launcher := launcher_of(job, cluster):
             hands = hands_for(kept, slurm, launcher=launcher, tell=tell)
         texts = _texts(remap, now, is_undo=is_undo)
         if not yes and not click.confirm(harmless(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
             return Applied(kind=remap.begun.kind, title=remap.begun.title, rights=rights, journal=name)
         return undo(remap, hands, rights=rights, shown=shown) if is_undo else carry_out(remap, hands, rights=rights)
+
+
+def _refuse_of_another(remap: Remapping, cluster: str) -> None:
+    """Refuse a remap of another cluster: its job's number is that of another job here.
+
+    Raises
+    ------
+    InputError
+        It is one.
+    """
+    begun = remap.begun
+    if begun.cluster and cluster and begun.cluster != cluster:
+        raise InputError(
+            f"remap {begun.id} is of {begun.key}, and Slurm's commands ask cluster {cluster} here",
+            hint=f"call opsk where they ask {begun.cluster}, or set SLURM_CONF to its slurm.conf",
+        )
 
 
 def _texts(remap: Remapping, now: Look | None, *, is_undo: bool) -> list[str]:
@@ -155,22 +183,28 @@ def resume_nodes(slurm: SlurmClient, words: str, *, ask: Callable[[str], bool] |
     return Applied(kind="resume", title=title, rights=rights, done=(command.text,))
 
 
-def _list(journal: FileJournal, *, as_json: bool) -> int:
-    found = journal.all()
+def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
+    """Show the remaps of one cluster, and those of which nobody knows the cluster; of all where none is named."""
+    every = journal.all()
+    found = [remap for remap in every if not cluster or remap.begun.cluster in ("", cluster)]
+    others = len(every) - len(found)
     if as_json:
-        echo_json({"remaps": [_row(remap) for remap in found]})
+        echo_json({"remaps": [_row(remap) for remap in found], "cluster": cluster or None, "other_clusters": others})
         return ExitStatus.ANSWER
     if not found:
-        click.echo("no remap was carried out with this journal")
+        click.echo("no remap was carried out with this journal" + (f" on cluster {cluster}" if others else ""))
     for remap in found[:_MOST_LISTED]:
         row = _row(remap)
-        click.echo(harmless(f"{row['id']}  {row['state']:<9} job {row['job']}  {row['kind']}: {row['title']}"))
+        job = f"job {row['job']}" if remap.begun.cluster == cluster else str(remap.begun.key)
+        click.echo(harmless(f"{row['id']}  {row['state']:<9} {job}  {row['kind']}: {row['title']}"))
         for step in row["steps"]:
             click.echo(harmless(f"    {step['state'] or 'to do':<8} {step['text']}"))
         if row["said"]:
             click.echo(harmless(f"    {row['said']}"))
         if remap.is_open and remap.state != "undoing":
             click.echo(harmless(f"    go on: opsk remap --resume {row['id']}"))
+    if others:
+        click.echo(f"{others} of other clusters: see opsk remap --journal --all-clusters")
     return ExitStatus.ANSWER
 
 
@@ -185,6 +219,7 @@ def _row(remap: Remapping) -> dict[str, Any]:
         "by": begun.by,
         "host": begun.host,
         "job": begun.job,
+        "cluster": begun.cluster or None,
         "failed": begun.failed,
         "kind": begun.kind,
         "title": begun.title,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk.planner.remap.preview import hosts_of
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option, Way
@@ -53,20 +54,32 @@ def chosen_option(answer: Answer, chosen: str) -> Option:
     raise InputError(f"there is no option {chosen[:40]!r}" + (f": {why}" if why else ""), hint=f"there are {kinds}")
 
 
-def launcher_of(job: JobRecord | None) -> Launcher | None:
-    """Return the launcher of a running job, where it has one and the caller is its owner."""
+def launcher_of(job: JobRecord | None, cluster: str) -> Launcher | None:
+    """Return the launcher of a running job of a cluster, where it has one and the caller is its owner."""
     if job is None or not job.is_active or not job.work_dir:
         return None
     try:
         owner = pwd.getpwnam(job.user).pw_uid
     except KeyError:
         return None
-    folder, name = Path(job.work_dir), job.label
-    said = read_launched(launched_file(folder, name), owner=owner) if _is_plain(name) else None
-    if said is None or said.job != name:
+    if not _is_plain(job.label):
         return None
-    files = {"decision": decision_file(folder, name), "launched": launched_file(folder, name)}
+    folder, key = Path(job.work_dir), JobKey(cluster=cluster, job=job.label)
+    said = read_launched(launched_file(folder, key), owner=owner)
+    if said is None:  # it may be one that opsk 0.1 started, which says of no cluster
+        key = JobKey(job=job.label)
+        said = read_launched(launched_file(folder, key), owner=owner)
+        if said is None or not _runs_on(job, said.host):
+            return None
+    if said.job != job.label or said.cluster not in ("", cluster):
+        return None
+    files = {"decision": decision_file(folder, key), "launched": launched_file(folder, key)}
     return Launcher(owner=owner, files=files, said=said)
+
+
+def _runs_on(job: JobRecord, host: str) -> bool:
+    """Tell whether a host is a node of a job: a job of another cluster with this number runs on others."""
+    return host.partition(".")[0] in {node.partition(".")[0] for node in job.nodes}
 
 
 def _is_plain(label: str) -> bool:
@@ -88,6 +101,7 @@ def begin(
     at_s: float,
     launcher: Launcher | None = None,
     world: World | None = None,
+    cluster: str = "",
 ) -> Begun:
     """Return what is to be done.
 
@@ -99,10 +113,13 @@ def begin(
         Takes the new map where the option is a new step inside the job; else that is left to the job itself.
     world
         What the plan rests on, where that was noted before; else as it is in ``look``.
+    cluster
+        Whose job it is; empty where nobody tells it.
     """
     job, dead = look.job, _failed(option)
     name = new_id(terms.job, at_s)
-    decision = _decision(option, terms, name) if launcher is not None and launcher.owner == os.geteuid() else None
+    is_spoken_to = launcher is not None and launcher.owner == os.geteuid()
+    decision = _decision(option, terms, name, cluster) if is_spoken_to else None
     steps: list[Step] = []
     left: list[tuple[str, str]] = []
     for command in option.commands:
@@ -134,6 +151,7 @@ def begin(
         rank_file=str(Path(terms.rank_file).absolute()) if option.rank_file else "",
         ranks=option.rank_file,
         decision=decision,
+        cluster=cluster,
     )
 
 
@@ -149,11 +167,11 @@ def _step(number: int, command: Command) -> Step:
     return Step(number=number, argv=command.argv, text=command.text, when=command.when)
 
 
-def _decision(option: Option, terms: Terms, name: str) -> Decision | None:
+def _decision(option: Option, terms: Terms, name: str, cluster: str) -> Decision | None:
     """Return the map for the launcher; ``None`` where it cannot bring the option about."""
     if not is_for_launcher(option):
         return None
-    return Decision(id=name, job=terms.job, hosts=hosts_of(option), gpu_order=option.gpu_order)
+    return Decision(id=name, job=terms.job, hosts=hosts_of(option), gpu_order=option.gpu_order, cluster=cluster)
 
 
 def is_for_launcher(option: Option) -> bool:

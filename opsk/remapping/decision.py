@@ -1,8 +1,9 @@
 """How does a job that holds spare nodes learn of its new rank map? Through a file that its launcher watches.
 
-The launcher (``opsk launch``, in the batch script) says in ``opsk-launch-<job>.json`` of the job's directory where its
-ranks are, in the form that ``opsk place --json`` has; a new map for it is put into ``opsk-decision-<job>.json``. Both
-are the job's owner's: nobody else writes there, and what is read there is checked.
+The launcher (``opsk launch``, in the batch script) says in ``opsk-launch-<cluster>.<job>.json`` of the job's directory
+where its ranks are, in the form that ``opsk place --json`` has; a new map for it is put into
+``opsk-decision-<cluster>.<job>.json``. Jobs of several clusters may run in one directory. Both files are the job's
+owner's: nobody else writes there, and what is read there is checked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 
 _MOST_BYTES = 64 << 20
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -45,12 +47,15 @@ class Decision:
         Node of each rank, in rank order.
     gpu_order
         ``CUDA_VISIBLE_DEVICES`` of nodes whose local ranks do not take GPUs 0, 1, ... in order.
+    cluster
+        Whose job it is for; empty where nobody told it.
     """
 
     id: str
     job: str
     hosts: tuple[str, ...]
     gpu_order: tuple[tuple[str, str], ...] = ()
+    cluster: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -69,20 +74,21 @@ class Launched:
     starts: int
     ranks: tuple[Seat, ...]
     refused: dict[str, str] = field(default_factory=dict)
+    cluster: str = ""
 
 
 _DECISION = TypeAdapter(Decision)
 _LAUNCHED = TypeAdapter(Launched)
 
 
-def decision_file(folder: Path, job: str) -> Path:
+def decision_file(folder: Path, key: JobKey) -> Path:
     """Return where a job's launcher looks for a new map."""
-    return folder / f"opsk-decision-{_job(job)}.json"
+    return folder / f"opsk-decision-{_checked(key).file_name}.json"
 
 
-def launched_file(folder: Path, job: str) -> Path:
+def launched_file(folder: Path, key: JobKey) -> Path:
     """Return where a job's launcher says what it runs."""
-    return folder / f"opsk-launch-{_job(job)}.json"
+    return folder / f"opsk-launch-{_checked(key).file_name}.json"
 
 
 def write_document(path: Path, document: Decision | Launched) -> None:
@@ -156,7 +162,7 @@ def _read(path: Path, owner: int) -> bytes | None:
         return file.read(_MOST_BYTES)
 
 
-def _job(job: str) -> str:
-    if not re.fullmatch(r"\d{1,10}(?:[_+]\d{1,10})?", job):
-        raise InputError(f"{job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
-    return job
+def _checked(key: JobKey) -> JobKey:
+    if not re.fullmatch(r"\d{1,10}(?:[_+]\d{1,10})?", key.job):
+        raise InputError(f"{key.job[:40]!r} is no job id", hint="write it as 4711, 4711_3 or 4711+1")
+    return key

@@ -2,6 +2,9 @@
 
 A line is on the disk before the command runs, and another one after it: whoever finds the first without the second asks
 Slurm whether it was carried out. A line that a crash tore is left out.
+
+One user's journal may have remaps of several clusters, whose jobs have the same numbers: files and locks are by cluster
+and job. What opsk 0.1 wrote names no cluster.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, UnavailableError
+from opsk.job_key import JobKey, cluster_part
 from opsk.remapping.decision import Decision
 from opsk.remapping.deeds import Before, Step
 from opsk.remapping.world import World
@@ -28,6 +32,7 @@ from opsk.remapping.world import World
 StepState = Literal["started", "done", "skipped", "failed", "undone"]
 RunState = Literal["approved", "applying", "applied", "failed", "outdated", "undoing", "undone"]
 _ID = re.compile(r"[0-9A-Za-z_+-]{1,32}-\d{8}T\d{6}-[0-9a-f]{6}")
+_FILE = re.compile(rf"(?:[0-9A-Za-z_-]{{1,40}}\.)?({_ID.pattern})\.jsonl")
 _MOST_BYTES = 16 << 20
 
 
@@ -49,6 +54,8 @@ class Begun:
         What the option rests on.
     rank_file, ranks
         The file with one host per rank, and its text; empty where none is needed.
+    cluster
+        Whose job it is; empty where nobody told it, and in what opsk 0.1 wrote.
     """
 
     id: str
@@ -66,6 +73,12 @@ class Begun:
     rank_file: str = ""
     ranks: str = ""
     decision: Decision | None = None
+    cluster: str = ""
+
+    @property
+    def key(self) -> JobKey:
+        """Which job it is."""
+        return JobKey(cluster=self.cluster, job=self.job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +172,9 @@ class FileJournal:
 
     def begin(self, begun: Begun) -> None:
         """Write down what is to be done."""
-        with self._told():
+        with self._named():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._append(begun.id, {"remap": asdict(begun)}, new=True)
+            self._append(self._new_path(begun), {"remap": asdict(begun)}, new=True)
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
@@ -170,8 +183,8 @@ class FileJournal:
 
     def add(self, remap: str, line: Line) -> None:
         """Write down what is about to happen, or what became of it."""
-        with self._told():
-            self._append(remap, asdict(line), new=False)
+        with self._named():
+            self._append(self._path(remap), asdict(line), new=False)
 
     def read(self, remap: str) -> Remapping:
         """Return one remap.
@@ -183,58 +196,70 @@ class FileJournal:
         """
         if not _ID.fullmatch(remap):
             raise InputError(f"{remap[:60]!r} is no name of a remap", hint="opsk remap --journal lists them")
+        with self._named():
+            path = self._path(remap)
+        return self._read(remap, path)
+
+    def _read(self, remap: str, path: Path) -> Remapping:
         try:
-            text = self._path(remap).read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
+            text = path.read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
         except FileNotFoundError:
             raise InputError(
                 f"there is no remap {remap} in {self._folder}", hint="opsk remap --journal lists them"
             ) from None
         except OSError as error:
-            raise UnavailableError(f"{self._path(remap)}: {error.strerror}") from error
+            raise UnavailableError(f"{path}: {error.strerror}") from error
         return _folded(remap, text)
 
     def all(self) -> tuple[Remapping, ...]:
-        """Return all remaps that can be read, the last first."""
+        """Return all remaps that can be read, of all clusters, the last first."""
         found = []
-        with self._told():
-            names = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder.is_dir() else []
-        for name in names:
-            if _ID.fullmatch(name):
+        with self._named():
+            paths = list(self._folder.glob("*.jsonl")) if self._folder.is_dir() else []
+        for path in paths:
+            if name := _FILE.fullmatch(path.name):
                 try:
-                    found.append(self.read(name))
+                    found.append(self._read(name[1], path))
                 except InputError:
                     continue
         return tuple(sorted(found, key=lambda each: (-each.begun.at_s, each.begun.id)))
 
     @contextmanager
-    def held(self, job: str) -> Iterator[None]:
+    def held(self, key: JobKey) -> Iterator[None]:
         """Let nobody else change a job with this journal meanwhile; the end of this process lets go in any case.
+
+        Jobs of other clusters do not count, whatever their numbers are.
 
         Raises
         ------
         UnavailableError
             Another opsk is at it.
         """
-        with self._told():
+        with self._named():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            name = re.sub(r"[^0-9A-Za-z_+-]", "", job)[:40] or "job"
-            handle = (self._folder / f".{name}.lock").open("ab")
+            handle = (self._folder / f".{key.file_name}.lock").open("ab")
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UnavailableError(
-                    f"another opsk is remapping job {job} now", hint="see opsk remap --journal, and wait"
+                    f"another opsk is remapping {key} now", hint="see opsk remap --journal, and wait"
                 ) from None
             yield
 
-    def _path(self, remap: str) -> Path:
-        return self._folder / f"{remap}.jsonl"
+    def _new_path(self, begun: Begun) -> Path:
+        """Return where a remap will be written: ``CLUSTER.ID.jsonl``, and an id begins with the job."""
+        before = f"{cluster_part(begun.cluster)}." if begun.cluster else ""
+        return self._folder / f"{before}{begun.id}.jsonl"
 
-    def _append(self, remap: str, document: Mapping[str, Any], *, new: bool) -> None:
+    def _path(self, remap: str) -> Path:
+        """Return the file of a remap, of whichever cluster: an id is drawn, and no two remaps have the same."""
+        return next(iter(self._folder.glob(f"*.{remap}.jsonl")), self._folder / f"{remap}.jsonl")
+
+    def _append(self, path: Path, document: Mapping[str, Any], *, new: bool) -> None:
         line = json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
-        handle = os.open(self._path(remap), flags, 0o600)
+        handle = os.open(path, flags, 0o600)
         try:
             size = os.fstat(handle).st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -245,7 +270,7 @@ class FileJournal:
             os.close(handle)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
         """Say where it is that cannot be written."""
         try:
             yield

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.errors import InputError, OpskError, SlurmError
+from opsk.job_key import JobKey
 from opsk.remapping.carrying_out import Cluster
 from opsk.remapping.decision import (
     Decision,
@@ -44,6 +45,8 @@ class Launch:
         How long to wait for a new map after a step that failed [s].
     grace_s
         How long a step may take to end when a new map has come [s].
+    cluster
+        Whose job it is; empty where nobody tells it.
     """
 
     job: str
@@ -55,6 +58,12 @@ class Launch:
     grace_s: float
     options: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
+    cluster: str = ""
+
+    @property
+    def key(self) -> JobKey:
+        """Which job it is."""
+        return JobKey(cluster=self.cluster, job=self.job)
 
 
 class Launcher:
@@ -141,7 +150,8 @@ class Launcher:
         if new is None or new.id == seen or new.id in self._refused:
             return None
         try:
-            why = why_not(new, self._cluster.job(self._launch.job), per_node=self._launch.per_node)
+            job = self._cluster.job(self._launch.job)
+            why = why_not(new, job, per_node=self._launch.per_node, cluster=self._launch.cluster)
         except SlurmError:
             return None  # asked again at the next look
         if why:
@@ -152,7 +162,7 @@ class Launcher:
 
     def _decision(self) -> Decision | None:
         try:
-            return read_decision(decision_file(self._folder, self._launch.job), owner=os.geteuid())
+            return read_decision(decision_file(self._folder, self._launch.key), owner=os.geteuid())
         except InputError as error:
             self._tell(error.message)
             return None
@@ -162,9 +172,10 @@ class Launcher:
         document = Launched(
             job=self._launch.job, host=socket.gethostname(), pid=os.getpid(), decision=decision.id,
             starts=self._starts, ranks=seats_of(decision, job), refused=dict(self._refused),
+            cluster=self._launch.cluster,
         )  # fmt: skip
         try:
-            write_document(launched_file(self._folder, self._launch.job), document)
+            write_document(launched_file(self._folder, self._launch.key), document)
         except OpskError as error:
             self._tell(error.message)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk.planner.order import slurm_order
 from opsk.remapping.decision import Decision, Seat
 from opsk.slurm.records import JobRecord
@@ -74,11 +75,12 @@ def seats_of(decision: Decision, job: JobRecord) -> tuple[Seat, ...]:
     return tuple(seats)
 
 
-def why_not(decision: Decision, job: JobRecord, *, per_node: bool) -> str:
-    """Return why a map cannot be started in a job; empty where it can."""
+def why_not(decision: Decision, job: JobRecord, *, per_node: bool, cluster: str = "") -> str:
+    """Return why a map cannot be started in a job of a cluster; empty where it can."""
     strange = sorted(set(decision.nodes) - set(job.nodes))
-    if decision.job != job.label:
-        return f"it is meant for job {decision.job}"
+    is_of_another = "" not in (decision.cluster, cluster) and decision.cluster != cluster
+    if decision.job != job.label or is_of_another:
+        return f"it is meant for {JobKey(cluster=decision.cluster, job=decision.job)}"
     if strange:
         return f"the job does not hold {', '.join(strange[:4])}"
     if per_node and list(decision.hosts) != _node_by_node(decision):

@@ -140,6 +140,22 @@ def test_a_remap_that_is_half_done_is_told_with_the_options(
     assert any(f"opsk remap --resume {outcome.journal}" in note for note in proposed(actions).notes)
 
 
+def test_a_remap_of_another_cluster_is_not_of_this_job(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both clusters have a job 4711, and the user has one journal."""
+    east = actions_on(FakeSlurm(ADVISED, cluster="east"), tmp_path)
+    proposal = proposed(east)
+    monkeypatch.setattr(remap_apply, "run_command", Recorder(refuse="requeue"))
+    outcome = asyncio.run(east.apply(proposal, requeue_of(proposal), lambda line: None))
+    assert any("half done" in note for note in proposed(east).notes)
+    west = actions_on(FakeSlurm(ADVISED, cluster="west"), tmp_path)
+    assert not any("half done" in note for note in proposed(west).notes)
+    with pytest.raises(InputError, match="of job 4711 of cluster east, and Slurm's commands ask cluster west"):
+        asyncio.run(west.undoing(outcome.journal))
+    assert (tmp_path / "journal" / f"east.{outcome.journal}.jsonl").exists()
+
+
 def test_a_world_that_has_changed_is_refused(recorder: Recorder, tmp_path: Path) -> None:
     slurm = FakeSlurm(ADVISED)
     actions = actions_on(slurm, tmp_path)

@@ -17,6 +17,7 @@ from opsk.cli.remap_inputs import Gathered, RemapRequest, gather_remap
 from opsk.cli.remap_journal import go_on, undo_plan
 from opsk.cli.remap_terms import terms_of, until_end_s_of
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk.planner.remap import preview as seats
 from opsk.planner.remap.failure import wreck
 from opsk.planner.remap.named import named_failure
@@ -34,6 +35,8 @@ from opsk.slurm.remap_commands import Command, Where, Who
 from opsk_tui.feed_port import Choice, Outcome, Proposal, SeatPicture, Undoing
 
 _MOST_KEPT = 16
+RANK_FILE = "opsk-ranks.txt"
+"""As `opsk remap` calls it: batch scripts look for it by this name in their own folder."""
 _BY_COMMUNICATION = (
     "nobody tells what model the job trains, or its cluster: options are compared by communication alone, and no speed "
     "is predicted"
@@ -92,7 +95,7 @@ class SlurmActions:
         failure = named_failure(failed, found.machine)
         answer = remap(found.situation, failure, terms)
         broken = wreck(found.situation, failure)
-        rights, launcher = caller_rights(found.job, run_command), launcher_of(found.job)
+        rights, launcher = caller_rights(found.job, run_command), launcher_of(found.job, found.cluster)
         has_launcher = launcher is not None and launcher.owner == os.geteuid()
         key = secrets.token_hex(8)
         with self._lock:
@@ -113,7 +116,7 @@ class SlurmActions:
 
         notes = [
             *([] if is_predicted else [_BY_COMMUNICATION]),
-            *_broken_off(journal_at(self._journal), terms.job),
+            *_broken_off(journal_at(self._journal), JobKey(cluster=found.cluster, job=terms.job)),
             *answer.notes,
             *(f"no {refusal.kind}: {refusal.why}" for refusal in answer.refused),
         ]
@@ -130,12 +133,13 @@ class SlurmActions:
             folder = Path(job.work_dir)
             try:
                 if folder.stat().st_uid == os.geteuid():
-                    return folder / "opsk-ranks.txt"
+                    return folder / RANK_FILE
             except OSError:
                 pass
         folder = self._journal or default_folder(os.environ)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder / f"ranks-{job.id if job is not None else 'job'}.txt"
+        key = JobKey(cluster=found.cluster, job=str(job.id) if job is not None else "job")
+        return folder / f"ranks-{key.file_name}.txt"
 
     def _apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
         with self._lock:
@@ -174,9 +178,9 @@ def _request(job: str, avoid: frozenset[str]) -> RemapRequest:
     )  # fmt: skip
 
 
-def _broken_off(journal: FileJournal, job: str) -> list[str]:
+def _broken_off(journal: FileJournal, key: JobKey) -> list[str]:
     """Say whether the last remap of this job is half done: options rest on what it has changed already."""
-    last = next((remap for remap in journal.all() if remap.begun.job == job), None)
+    last = next((remap for remap in journal.all() if remap.begun.key == key), None)
     if last is None or not last.is_open or last.state == "undoing":
         return []
     return [f"the last remap of this job is half done ({last.begun.title}): opsk remap --resume {last.begun.id}"]

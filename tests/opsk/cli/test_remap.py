@@ -14,7 +14,9 @@ from opsk.cli import remap as remap_module
 from opsk.cli import remap_apply, remap_journal
 from opsk.cli.main import opsk
 from opsk.errors import InputError, OpskError, SlurmError
+from opsk.job_key import JobKey
 from opsk.remapping import carrying_out
+from opsk.remapping.journal import FileJournal
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import Who
 from opsk.topology.design import rail_optimized_fabric
@@ -171,8 +173,9 @@ def test_the_picture_is_as_it_was_read(
 class FakeSlurm:
     """Stands for a cluster of sixteen nodes with one job on n0 to n4; n5 is reserved, n6 drained, n7 is busy."""
 
-    def __init__(self, job: JobRecord | None = JOB) -> None:
+    def __init__(self, job: JobRecord | None = JOB, *, cluster: str = "") -> None:
         self._job = job
+        self._cluster = cluster
 
     def job(self, job_id: str) -> JobRecord:
         if self._job is None:
@@ -195,7 +198,8 @@ class FakeSlurm:
         return 22, 5
 
     def config(self) -> dict[str, str]:
-        return {"TopologyPlugin": "topology/tree"}
+        named = {"ClusterName": self._cluster} if self._cluster else {}
+        return {"TopologyPlugin": "topology/tree", **named}
 
 
 def use_slurm(monkeypatch: pytest.MonkeyPatch, slurm: FakeSlurm) -> None:
@@ -372,3 +376,67 @@ def test_an_option_that_is_not_there_is_refused_with_why(files: list[str]) -> No
     assert "--optical" in error.message
     assert "2 spare_node" in error.hint
     assert "no option '99'" in refusal("-", "--failed", "gpu:n2/5", *files, "--apply", "99", "--yes").message
+
+
+def remap_on(
+    cluster: str, files: list[str], ranks: Path, monkeypatch: pytest.MonkeyPatch, *, refuse: str = "starttime"
+) -> str:
+    """Begin a remap of job 4711 of a cluster, which Slurm then refuses in part; return its id."""
+    use_slurm(monkeypatch, FakeSlurm(replace(JOB, restarts=0), cluster=cluster))
+    monkeypatch.setattr(remap_apply, "run_command", Recorder(refuse=refuse))
+    monkeypatch.setattr(remap_apply, "caller_rights", lambda job, run: tuple(Who))
+    plan, fabric = files[:2], files[2:4]
+    arguments = ["4711", "--failed", "gpu:n2/5", *plan, *fabric, "--rank-file", str(ranks), "--apply", "spare_node"]
+    document = json.loads(CliRunner().invoke(opsk, ["remap", *arguments, "--yes", "--json"]).stdout)
+    return str(document["applied"]["journal"])
+
+
+def test_two_clusters_have_jobs_of_one_number_in_one_journal(
+    files: list[str], own_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cluster lists its own remaps, goes on with its own, and refuses those of the other."""
+    east = remap_on("east", files, tmp_path / "ranks", monkeypatch)
+    west = remap_on("west", files, tmp_path / "ranks", monkeypatch)
+    assert {path.name for path in own_journal.glob("*.jsonl")} == {f"east.{east}.jsonl", f"west.{west}.jsonl"}
+    assert {path.name for path in own_journal.glob(".*.lock")} == {".east.4711.lock", ".west.4711.lock"}
+    listed = answer("--journal")
+    assert [(row["id"], row["cluster"]) for row in listed["remaps"]] == [(west, "west")]
+    assert (listed["cluster"], listed["other_clusters"]) == ("west", 1)
+    shown = run("--journal").output
+    assert east not in shown
+    assert "1 of other clusters: see opsk remap --journal --all-clusters" in shown
+    assert {row["id"] for row in answer("--journal", "--all-clusters")["remaps"]} == {east, west}
+    assert "job 4711 of cluster east" in run("--journal", "--all-clusters").output
+    for option in ("--resume", "--undo"):
+        error = refusal(option, east, "--yes")
+        assert f"remap {east} is of job 4711 of cluster east, and Slurm's commands ask cluster west" in error.message
+        assert "SLURM_CONF" in error.hint
+    assert json.loads(run("--undo", west, "--yes", "--json").stdout)["applied"]["journal"] == west
+
+
+def test_a_remap_of_one_cluster_does_not_wait_for_another(
+    files: list[str], own_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileJournal(own_journal).held(JobKey(cluster="east", job="4711")):
+        assert remap_on("west", files, tmp_path / "ranks", monkeypatch)
+        use_slurm(monkeypatch, FakeSlurm(replace(JOB, restarts=0), cluster="east"))
+        arguments = ["4711", "--failed", "gpu:n2/5", *files[:4], "--apply", "spare_node", "--yes"]
+        assert "another opsk is remapping job 4711 of cluster east now" in refusal(*arguments).message
+
+
+def test_what_opsk_0_1_wrote_is_listed_and_undone_by_its_id(
+    files: list[str], own_journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names no cluster: it is listed everywhere, and whoever asks for it by its id means the cluster here."""
+    east = remap_on("east", files, tmp_path / "ranks", monkeypatch)
+    written = own_journal / f"east.{east}.jsonl"
+    first, *rest = written.read_text().splitlines()
+    said = json.loads(first)
+    del said["remap"]["cluster"]
+    (own_journal / f"{east}.jsonl").write_text("\n".join([json.dumps(said), *rest, ""]))
+    written.unlink()
+    use_slurm(monkeypatch, FakeSlurm(replace(JOB, restarts=0), cluster="west"))
+    (listed,) = answer("--journal")["remaps"]
+    assert (listed["id"], listed["cluster"]) == (east, None)
+    assert json.loads(run("--undo", east, "--yes", "--json").stdout)["applied"]["journal"] == east
+    assert (own_journal / ".west.4711.lock").exists()

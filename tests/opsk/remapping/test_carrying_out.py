@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, SlurmError, UnavailableError
+from opsk.job_key import JobKey
 from opsk.planner.remap.remap import remap
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Kind, Option, Way
@@ -30,6 +31,7 @@ from tests.fakes.slurm_world import SlurmWorld
 
 ALL = tuple(Who)
 POINTS = 24
+KEY = JobKey(cluster="small", job="7")
 """More than there are moments at which a process can be killed in four steps."""
 
 
@@ -286,12 +288,12 @@ def test_an_owner_cannot_resume_nodes(tmp_path: Path, world: SlurmWorld) -> None
 def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path / "journal")
     with (
-        journal.held("7"),
+        journal.held(KEY),
         pytest.raises(UnavailableError, match="another opsk"),
-        FileJournal(tmp_path / "journal").held("7"),
+        FileJournal(tmp_path / "journal").held(KEY),
     ):
         pass
-    with journal.held("7"), journal.held("8"):
+    with journal.held(KEY), journal.held(JobKey(job="8")):
         pass
 
 
@@ -336,7 +338,7 @@ def launched_begun(tmp_path: Path, hands: Hands, kind: Kind) -> Begun:
 
 
 def files_of(tmp_path: Path) -> dict[str, Path]:
-    return {"decision": decision_file(tmp_path, "7"), "launched": launched_file(tmp_path, "7")}
+    return {"decision": decision_file(tmp_path, KEY), "launched": launched_file(tmp_path, KEY)}
 
 
 def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Hands:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk.remapping.decision import (
     Decision,
     Launched,
@@ -21,17 +22,18 @@ from opsk.remapping.decision import (
 )
 
 ME = os.geteuid()
+KEY = JobKey(cluster="east", job="7")
 DECISION = Decision(id="7-x", job="7", hosts=("n1", "n1", "n0"), gpu_order=(("n1", "0,2"),))
 SAID = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=(Seat(rank=0, node="n1", gpu=2),))
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    write_document(decision_file(tmp_path, "7"), DECISION)
-    write_document(launched_file(tmp_path, "7"), SAID)
-    assert read_decision(decision_file(tmp_path, "7"), owner=ME) == DECISION
-    assert read_launched(launched_file(tmp_path, "7"), owner=ME) == SAID
+    write_document(decision_file(tmp_path, KEY), DECISION)
+    write_document(launched_file(tmp_path, KEY), SAID)
+    assert read_decision(decision_file(tmp_path, KEY), owner=ME) == DECISION
+    assert read_launched(launched_file(tmp_path, KEY), owner=ME) == SAID
     assert DECISION.nodes == ("n1", "n0")
-    assert {path.name for path in tmp_path.iterdir()} == {"opsk-decision-7.json", "opsk-launch-7.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"opsk-decision-east.7.json", "opsk-launch-east.7.json"}
 
 
 def test_nothing_is_nothing(tmp_path: Path) -> None:
@@ -83,4 +85,19 @@ def test_what_is_no_decision_is_refused(tmp_path: Path, document: str) -> None:
 @pytest.mark.parametrize("job", ["", "..", "7/../../x", "7;x", "7_"])
 def test_what_is_no_job_has_no_file(tmp_path: Path, job: str) -> None:
     with pytest.raises(InputError, match="no job id"):
-        decision_file(tmp_path, job)
+        decision_file(tmp_path, JobKey(cluster="east", job=job))
+
+
+def test_jobs_of_two_clusters_in_one_folder_have_files_of_their_own(tmp_path: Path) -> None:
+    west = JobKey(cluster="west", job="7")
+    write_document(launched_file(tmp_path, KEY), SAID)
+    assert read_launched(launched_file(tmp_path, west), owner=ME) is None
+    assert decision_file(tmp_path, KEY) != decision_file(tmp_path, west)
+
+
+def test_what_opsk_0_1_wrote_names_no_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "decision"
+    path.write_text(json.dumps({"id": "x", "job": "7", "hosts": ["n0"]}))
+    found = read_decision(path, owner=ME)
+    assert found is not None
+    assert found.cluster == ""

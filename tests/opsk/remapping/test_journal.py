@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import stat
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError, UnavailableError
+from opsk.job_key import JobKey
 from opsk.remapping.decision import Decision
 from opsk.remapping.deeds import Before, Step
 from opsk.remapping.journal import Begun, FileJournal, Line, default_folder, new_id
@@ -107,3 +111,51 @@ def test_names_are_of_their_own_and_the_folder_is_the_users() -> None:
     assert new_id("4711_3", 0.0).startswith("4711_3-19700101T000000-")
     assert default_folder({"XDG_STATE_HOME": "/s"}) == Path("/s/opsk/remaps")
     assert default_folder({"HOME": "/home/ann"}) == Path("/home/ann/.local/state/opsk/remaps")
+
+
+def of(cluster: str, number: int = 7) -> Begun:
+    key = JobKey(cluster=cluster, job=str(number))
+    return replace(BEGUN, id=new_id(key.job, 0.0), job=key.job, cluster=cluster)
+
+
+def test_jobs_of_two_clusters_with_one_number_are_remapped_at_once(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path)
+    with journal.held(JobKey(cluster="east", job="7")), journal.held(JobKey(cluster="west", job="7")):
+        with (
+            pytest.raises(UnavailableError, match="another opsk is remapping job 7 of cluster east now"),
+            FileJournal(tmp_path).held(JobKey(cluster="east", job="7")),
+        ):
+            pytest.fail("the lock is held")
+        with journal.held(JobKey(cluster="east", job="8")):
+            pass
+    with journal.held(JobKey(cluster="east", job="7")):
+        pass
+
+
+def test_a_remap_is_kept_by_cluster_and_read_by_its_id(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path)
+    east, west, odd = of("east"), of("west"), of("../e a\n/st")
+    for begun in (east, west, odd):
+        journal.begin(begun)
+        journal.add(begun.id, LINES[0])
+    for begun in (east, west, odd):
+        assert journal.read(begun.id).begun == begun
+        assert journal.read(begun.id).lines == LINES[:1]
+    assert {remap.begun.cluster for remap in journal.all()} == {"east", "west", "../e a\n/st"}
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[1:] == [f"east.{east.id}.jsonl", f"west.{west.id}.jsonl"]
+    assert re.fullmatch(rf"c-[0-9a-f]{{16}}\.{odd.id}\.jsonl", names[0])
+
+
+def test_what_opsk_0_1_wrote_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    """Its first line has no cluster, and its file is called by the id alone."""
+    first = {"remap": {name: value for name, value in asdict(BEGUN).items() if name != "cluster"}}
+    del first["remap"]["decision"]["cluster"]
+    path = tmp_path / f"{NAME}.jsonl"
+    path.write_text(json.dumps(first) + "\n")
+    journal = FileJournal(tmp_path)
+    assert journal.read(NAME).begun == BEGUN
+    assert BEGUN.cluster == ""
+    journal.add(NAME, LINES[0])
+    assert [remap.state for remap in journal.all()] == ["applying"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.jsonl"]

@@ -104,3 +104,10 @@ def test_a_node_gets_a_rank_a_gpu() -> None:
     assert usual_tasks({"SLURM_GPUS_ON_NODE": "4"}, replace(JOB, gpus_per_node=None)) == 4
     with pytest.raises(InputError, match="is not known"):
         usual_tasks({}, replace(JOB, gpus_per_node=None))
+
+
+def test_a_map_for_a_job_of_another_cluster_is_refused() -> None:
+    west = replace(MOVED, cluster="west")
+    assert why_not(west, JOB, per_node=True, cluster="west") == ""
+    assert why_not(west, JOB, per_node=True, cluster="") == "", "where nobody tells the cluster, the folder does"
+    assert why_not(west, JOB, per_node=True, cluster="east") == f"it is meant for job {JOB.label} of cluster west"

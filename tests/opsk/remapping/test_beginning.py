@@ -1,0 +1,40 @@
+"""The launcher of a job is found by cluster and job, in a folder where a job of another cluster may run as well."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opsk.job_key import JobKey
+from opsk.remapping.beginning import launcher_of
+from opsk.remapping.decision import Launched, launched_file, write_document
+from opsk.slurm.records import JobRecord
+
+SAID = Launched(job="7", host="n0.example.org", pid=1, decision="", starts=1, ranks=(), cluster="east")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobRecord:
+    return JobRecord(
+        id=7, label="7", user=getpass.getuser(), name="train", state="RUNNING", nodes=("n0", "n1"),
+        work_dir=str(tmp_path),
+    )  # fmt: skip
+
+
+def test_each_cluster_has_a_launcher_of_its_own(job: JobRecord, tmp_path: Path) -> None:
+    write_document(launched_file(tmp_path, JobKey(cluster="east", job="7")), SAID)
+    found = launcher_of(job, "east")
+    assert found is not None
+    assert found.files["decision"] == tmp_path / "opsk-decision-east.7.json"
+    assert launcher_of(job, "west") is None
+
+
+def test_a_launcher_of_opsk_0_1_is_spoken_to_where_it_runs_on_the_jobs_nodes(job: JobRecord, tmp_path: Path) -> None:
+    write_document(launched_file(tmp_path, JobKey(job="7")), replace(SAID, cluster=""))
+    found = launcher_of(job, "east")
+    assert found is not None
+    assert found.files["decision"] == tmp_path / "opsk-decision-7.json"
+    assert launcher_of(replace(job, nodes=("w0", "w1")), "west") is None
