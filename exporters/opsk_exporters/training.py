@@ -6,8 +6,9 @@ only numbers of progress lines leave it. Where it does not follow from what Slur
 the batch script writes to, if the exporter may look at processes of others; else ``opsk_training_logs_unknown`` counts
 the job.
 
-What was predicted stands in ``<job>.advice`` in the prolog's folder, where a site puts it there: the words of the
-job's ``opsk:v1`` record (`AdviceRecord`), and ``step_s_low`` and ``step_s_high`` beside them. Elsewhere the collector
+What was predicted stands in ``<cluster>.<job>.advice`` in the prolog's folder, where a site puts it there: the words of
+the job's ``opsk:v1`` record (`AdviceRecord`), and ``step_s_low`` and ``step_s_high`` beside them. One that is called
+``<job>.advice``, as up to opsk 0.1, counts where there is no other. Elsewhere the collector
 of Slurm tells it, on the node that asks slurmctld (`slurm_predictions`): no node of a job can see its record.
 """
 
@@ -100,7 +101,7 @@ class TrainingCollector:
             unreadable += watch.unreadable
             if progress is not None:
                 _add_progress(families, job.job, progress)
-            for bound, step_s in predicted(self._folder / f"{job.job_id}.advice").items():
+            for bound, step_s in _predicted_of(job, self._folder).items():
                 families.gauge(
                     "opsk_training_predicted_step_seconds",
                     "Time of one step that was predicted for the job: low, expected and high.",
@@ -156,6 +157,12 @@ def _begins_here(run: JobRun, batch: Mapping[str, Sequence[int]]) -> bool:
     if run.cgroup is not None and run.cgroup.steps:
         return "batch" in run.cgroup.steps
     return run.job_id in batch or run.sluid in batch
+
+
+def _predicted_of(job: JobRun, folder: Path) -> dict[str, float]:
+    """Return what was predicted of a job [s]."""
+    name = job.file.key.file_name if job.file is not None else str(job.job_id)
+    return predicted(folder / f"{name}.advice") or predicted(folder / f"{job.job_id}.advice")
 
 
 def predicted(path: Path) -> dict[str, float]:

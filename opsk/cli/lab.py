@@ -220,6 +220,7 @@ def _document(found: LabStatus) -> dict[str, Any]:
     if record is not None:
         document |= {
             "id": record.id,
+            "cluster": record.cluster,
             "shape": record.shape,
             "user": record.user,
             "slurm": f"{record.slurm[0]}.{record.slurm[1]:02d}",

@@ -86,4 +86,4 @@ def bring_up_slurmdbd(launcher: Launcher) -> None:
     database = {"MYSQL_UNIX_PORT": str(record.folder.mysql_socket)}
     launcher.start("slurmdbd", ("slurmdbd", "-D"), extra=database, log="slurmdbd.log")
     launcher.await_socket("slurmdbd", record.slurmdbd_port)
-    launcher.run("sacctmgr", ("sacctmgr", "--immediate", "add", "cluster", "lab"))
+    launcher.run("sacctmgr", ("sacctmgr", "--immediate", "add", "cluster", record.cluster))

@@ -35,6 +35,8 @@ class LabSite:
         TCP port of loopback by node, for the nodes that get an exporter.
     prometheus_port
         Where Prometheus is to listen; 0 for none.
+    cluster
+        What Slurm and Prometheus call the lab.
     """
 
     etc: Path
@@ -44,6 +46,7 @@ class LabSite:
     shape: LabShape = field(default_factory=LabShape)
     exporters: Mapping[str, int] = field(default_factory=dict)
     prometheus_port: int = 0
+    cluster: str = "lab"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

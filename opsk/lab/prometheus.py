@@ -14,7 +14,6 @@ from opsk.lab.slurm_files import deploy_folder
 PROGRAM = "prometheus"
 EVERY_S = 5
 """A lab is looked at for minutes: it is scraped more often than a cluster."""
-CLUSTER = "lab"
 NO_PROMETHEUS = "no Prometheus: not installed (package prometheus)"
 """What a lab notes that was asked for one and found no program."""
 _RULES = ("opsk-rules.yml", "opsk-alerts.yml")
@@ -46,7 +45,8 @@ def write_prometheus(site: LabSite) -> None:
         )
     evaluated = {"evaluation_interval": f"{EVERY_S}s", "scrape_interval": f"{EVERY_S}s"}
     config = {"global": evaluated, "rule_files": [str(ours / name) for name in _RULES], **scrape}
-    targets = [{"targets": [f"{node}:{port}" for node, port in site.exporters.items()], "labels": {"cluster": CLUSTER}}]
+    addresses = [f"{node}:{port}" for node, port in site.exporters.items()]
+    targets = [{"targets": addresses, "labels": {"cluster": site.cluster}}]
     for name, document in (("prometheus.yml", config), ("targets.yml", targets)):
         text = f"# Written by `opsk lab up`.\n{yaml.safe_dump(document, sort_keys=False)}"
         (ours / name).write_text(text, encoding="utf-8")

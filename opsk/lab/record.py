@@ -44,7 +44,7 @@ class LabRecord:
     Parameters
     ----------
     id
-        Eight hexadecimal digits; names the ibsim socket and the short link.
+        Eight hexadecimal digits; names the cluster, the ibsim socket and the short link.
     first_port
         slurmctld listens here, slurmdbd on the next one, and one slurmd on each of the following.
     boot
@@ -82,6 +82,11 @@ class LabRecord:
     def folder(self) -> LabFolder:
         """Where this lab keeps what."""
         return LabFolder(path=self.path, base=self.base)
+
+    @property
+    def cluster(self) -> str:
+        """``ClusterName`` of slurm.conf: each lab counts its jobs from 1, and what is kept goes by cluster and job."""
+        return f"lab-{self.id}"
 
     @property
     def slurmctld_port(self) -> int:

@@ -61,6 +61,7 @@ def write_slurm_files(record: LabRecord, *, snippets: Sequence[str] = (), lines:
     gpus = record.shape.gpus
     _link_gpus(folder, gpus)
     values = {
+        "cluster": record.cluster,
         "host": short_host(),
         "user": record.user,
         "munge_socket": folder.munge_socket,

@@ -126,6 +126,7 @@ def _bring_up(launcher: Launcher, names: tuple[str, ...], *, slurm: tuple[int, i
         site = LabSite(
             etc=folder.etc, run=folder.run, log=folder.log, config=folder.site, shape=record.shape,
             exporters=record.exporter_ports, prometheus_port=record.prometheus_port,
+            cluster=record.cluster,
         )  # fmt: skip
         write_site_files(record)
         parts = load_parts(names, site)

@@ -45,7 +45,8 @@ told() { printf '%s\\n' "$shown" | sed -n "s/^ *$1=//p" | head -n 1; }
 : "${SLURM_JOB_NAME:=$(printf '%s\\n' "$shown" | sed -n 's/^JobId=[^ ]* .*JobName=//p')}"
 export SLURM_JOB_STDOUT SLURM_JOB_STDERR SLURM_JOB_WORK_DIR SLURM_JOB_NAME
 # What was predicted at submit stands beside the job's progress.
-told AdminComment >"$folder/.advice.$SLURM_JOB_ID" && mv "$folder/.advice.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.advice"
+key=${SLURM_CLUSTER_NAME:+$SLURM_CLUSTER_NAME.}$SLURM_JOB_ID
+told AdminComment >"$folder/.$key.advice" && mv "$folder/.$key.advice" "$folder/$key.advice"
 """
 
 

@@ -14,10 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from opsk.job_key import JobKey
+
 _HEAD, _END = "opsk-job 1", "whole"
-_NAME = re.compile(r"(\d{1,12})(?:\.(s[0-9A-Za-z]{1,20}))?")
+_CLUSTER = r"(?:[0-9A-Za-z_-]{1,40}\.)?"
+"""What opsk 0.1 wrote names no cluster."""
+_NAME = re.compile(_CLUSTER + r"(\d{1,12})(?:\.(s[0-9A-Za-z]{1,20}))?")
 _NUMBER = re.compile(r"[0-9]{1,12}")
-_HALF_MADE = re.compile(r"\.\d+\.\d+")
+_HALF_MADE = re.compile(rf"\.{_CLUSTER}\d+\.\d+")
 _MAX_BYTES = 64 << 10
 _MAX_FILES = 4096
 _YOUNG_S = 10.0
@@ -74,9 +78,14 @@ class JobFile:
     written_unix_s: float
 
     @property
+    def key(self) -> JobKey:
+        """Which job it is."""
+        return JobKey(cluster=self.cluster or "", job=self.job_id)
+
+    @property
     def run(self) -> str:
-        """Key of this run of the job: its SLUID, or its number and when it began."""
-        return self.sluid or f"{self.job_id}@{int(self.start_unix_s or self.written_unix_s)}"
+        """Key of this run of the job: its SLUID, or cluster, number and when it began."""
+        return self.sluid or f"{self.key.file_name}@{int(self.start_unix_s or self.written_unix_s)}"
 
     @property
     def age_rank(self) -> tuple[float, int, float, str]:

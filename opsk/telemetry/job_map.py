@@ -339,12 +339,25 @@ def _first(*values: int | None) -> int | None:
 def _once(runs: Iterable[JobRun]) -> tuple[JobRun, ...]:
     """Keep one run of each job: the one with a control group, and of those the newest.
 
-    Two jobs of one name are not the same: a process can say that it is of any array. Both have their number then.
+    Two jobs of one name are not the same: a process can say that it is of any array. Both have their number then; where
+    they have that in common, for they are of two clusters, they go by their runs.
     """
-    chosen = {run.job_id or run.job: run for run in sorted(runs, key=_rank)}
+    chosen = {(_cluster(run), run.job_id or run.job): run for run in sorted(runs, key=_rank)}
     names = Counter(run.job for run in chosen.values())
-    named = [run if names[run.job] == 1 else replace(run, job=run.job_id or run.run) for run in chosen.values()]
+    numbers = Counter(run.job_id for run in chosen.values())
+
+    def name(run: JobRun) -> str:
+        if names[run.job] == 1:
+            return run.job
+        return run.job_id if run.job_id and numbers[run.job_id] == 1 else run.run
+
+    named = [replace(run, job=name(run)) for run in chosen.values()]
     return tuple(sorted({run.job: run for run in named}.values(), key=lambda run: run.run))
+
+
+def _cluster(run: JobRun) -> str:
+    """Return whose job a run is; empty where only its control group is known, which does not say."""
+    return (run.file.cluster or "") if run.file is not None else ""
 
 
 def _rank(run: JobRun) -> tuple[bool, tuple[float, int, float, str], str]:

@@ -30,11 +30,12 @@ def node(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_as_slurmd(root: Path, node: Path, which: str, job: str = "77") -> float:
+def run_as_slurmd(root: Path, node: Path, which: str, job: str = "77", cluster: str = "") -> float:
     """Run a script, and kill what is left in its process group when it has ended, as slurmd does."""
     environment = {
         "OPSK_JOBS_FOLDER": str(node / "jobs"), "OPSK_SPOOL_FOLDER": str(node / "spool"), "SLURM_JOB_ID": job,
         "OPSK_COMMAND": str(node / "opsk"), "SLURM_JOB_UID": "1000", "SLURMD_NODENAME": "n1",
+        "SLURM_CLUSTER_NAME": cluster,
     }  # fmt: skip
     begun = time.monotonic()
     child = subprocess.Popen([str(root / "deploy" / "slurm" / f"opsk-{which}")], env=environment, process_group=0)
@@ -87,3 +88,16 @@ def test_without_opsk_the_note_waits_in_the_spool(root: Path, node: Path) -> Non
     run_as_slurmd(root, node, "prolog")
     run_as_slurmd(root, node, "epilog")
     assert (node / "spool" / "ended" / "77").exists()
+
+
+def test_jobs_of_two_clusters_with_one_number_wait_in_the_spool_side_by_side(root: Path, node: Path) -> None:
+    (node / "opsk").unlink()
+    for cluster in ("east", "west"):
+        run_as_slurmd(root, node, "prolog", cluster=cluster)
+    run_as_slurmd(root, node, "epilog", cluster="east")
+    assert [path.name for path in (node / "jobs").iterdir()] == ["west.77"]
+    run_as_slurmd(root, node, "epilog", cluster="west")
+    notes = [path for path in (node / "spool" / "ended").iterdir() if not path.name.startswith(".")]
+    assert {path.name: f"cluster={path.name[:4]}\n" in path.read_text() for path in notes} == {
+        "east.77": True, "west.77": True,
+    }  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opsk.job_key import JobKey
 from opsk.telemetry.job_files import JobFile, read_job_files
 from opsk_exporters.settings import Settings
 from tests.fakes.advisor_process import eventually
@@ -54,6 +55,44 @@ def test_the_epilog_takes_its_own_job_only(root: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     call(root, "epilog", tmp_path, JOB)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".120.7", "1", "112", "120.sB"]
+
+
+def test_jobs_of_two_clusters_with_one_number_have_notes_of_their_own(root: Path, tmp_path: Path) -> None:
+    east, west = ({**JOB, "SLURM_CLUSTER_NAME": name} for name in ("east", "west-2"))
+    for job in (east, west):
+        call(root, "prolog", tmp_path, job)
+    assert {(file.cluster, file.run) for file in files(tmp_path)} == {("east", JOB["SLURM_JOB_SLUID"])} | {
+        ("west-2", JOB["SLURM_JOB_SLUID"])
+    }
+    (tmp_path / ".west-2.12.99").write_text("x")
+    (tmp_path / "west-2.12.advice").write_text("x")
+    call(root, "epilog", tmp_path, east)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".west-2.12.99", "west-2.12.advice", "west-2.12.sEX4MPLE000001",
+    ]  # fmt: skip
+    call(root, "epilog", tmp_path, west)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cluster", ["../x", "a b", "a\nb", "$(id)", "*", "h\u00e4", "x" * 41, "a.b", "-n", "%s"])
+def test_a_cluster_cannot_name_another_folder(root: Path, tmp_path: Path, cluster: str) -> None:
+    """Scripts and Python make the same names, whatever a cluster is called."""
+    job = {**JOB, "SLURM_CLUSTER_NAME": cluster, "SLURM_JOB_SLUID": ""}
+    call(root, "prolog", tmp_path, job)
+    assert [path.name for path in tmp_path.iterdir()] == [JobKey(cluster=cluster, job="12").file_name]
+    assert len(files(tmp_path)) == 1
+    call(root, "epilog", tmp_path, job)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_of_opsk_0_1_go_with_the_job_that_they_are_of(root: Path, tmp_path: Path) -> None:
+    """The node was updated while jobs ran. Two clusters' notes of one number overwrote each other then."""
+    (tmp_path / "12").write_text("opsk-job 1\njob=12\ncluster=west\nwhole\n")
+    (tmp_path / "12.sA").write_text("opsk-job 1\njob=12\ncluster=east\nwhole\n")
+    call(root, "epilog", tmp_path, {**JOB, "SLURM_CLUSTER_NAME": "east"})
+    assert [path.name for path in tmp_path.iterdir()] == ["12"]
+    call(root, "epilog", tmp_path, {**JOB, "SLURM_CLUSTER_NAME": "west"})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("job", ["", "x", "../../etc/cron.d/x", "1 2", "1\n2", "-1", "*"])

@@ -93,17 +93,22 @@ def test_prolog_and_epilog_of_sites_write_where_the_node_reads(site: LabSite, no
     scontrol = programs / "scontrol"
     scontrol.write_text(f"#!/bin/sh\ncat <<'END'\n{SHOWN}\nEND\n", encoding="ascii")
     scontrol.chmod(0o755)
-    job = {"SLURM_JOB_ID": "12", "SLURM_JOB_GPUS": "0,1", "PATH": f"{programs}:/usr/bin:/bin"}
-    for node, expected in (("n2", []), ("n1", ["12", "12.advice"])):
+    job = {
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_GPUS": "0,1",
+        "SLURM_CLUSTER_NAME": "lab-1",
+        "PATH": f"{programs}:/usr/bin:/bin",
+    }
+    for node, expected in (("n2", []), ("n1", ["lab-1.12", "lab-1.12.advice"])):
         words = [site.etc / "lab-prolog"]
         done = subprocess.run(words, env={**job, "SLURMD_NODENAME": node}, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert sorted(path.name for path in jobs.iterdir()) == expected
-    assert "gpus=0,1\n" in (jobs / "12").read_text()
+    assert "gpus=0,1\n" in (jobs / "lab-1.12").read_text()
     # Releases before 24.05 tell a prolog no file of output: the lab's asks.
-    assert "stdout=/a b/out\n" in (jobs / "12").read_text()
-    assert "name=llama\n" in (jobs / "12").read_text()
-    assert (jobs / "12.advice").read_text() == "opsk:v1 step_s=2.5\n"
+    assert "stdout=/a b/out\n" in (jobs / "lab-1.12").read_text()
+    assert "name=llama\n" in (jobs / "lab-1.12").read_text()
+    assert (jobs / "lab-1.12.advice").read_text() == "opsk:v1 step_s=2.5\n"
     epilog = [site.etc / "lab-epilog"]
     subprocess.run(epilog, env={**job, "SLURMD_NODENAME": "n1"}, timeout=60, check=True)
     assert list(jobs.iterdir()) == []

@@ -102,6 +102,18 @@ def test_predictions_stand_beside_it_where_a_site_gives_them(site: Site) -> None
     assert "opsk_training_predicted_step_seconds{job=12,bound=expected}" not in site.scrape()
 
 
+def test_a_prediction_is_of_the_job_of_its_cluster(site: Site) -> None:
+    site.job(cluster="east")
+    site.write(megatron_line(10))
+    expected = "opsk_training_predicted_step_seconds{job=12,bound=expected}"
+    (site.node.jobs / "west.12.advice").write_text("opsk:v1 step_s=9\n")
+    assert expected not in site.scrape()
+    (site.node.jobs / "12.advice").write_text("opsk:v1 step_s=4\n")
+    assert site.scrape()[expected] == 4.0, "a site's prolog may still write what opsk 0.1 read"
+    (site.node.jobs / "east.12.advice").write_text("opsk:v1 step_s=2\n")
+    assert site.scrape()[expected] == 2.0
+
+
 def test_only_the_node_of_the_batch_script_reads_the_log(site: Site) -> None:
     site.job(steps={"extern": [100], "0": [102]})
     site.write(megatron_line(10))

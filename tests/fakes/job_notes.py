@@ -64,7 +64,8 @@ class Node:
             **more,
         }
         lines = "".join(f"{name}={value}\n" for name, value in said.items() if value != "")
-        path = self.jobs / (f"{job}.{more['sluid']}" if "sluid" in more else str(job))
+        name = f"{more['cluster']}.{job}" if "cluster" in more else str(job)
+        path = self.jobs / (f"{name}.{more['sluid']}" if "sluid" in more else name)
         path.write_text(f"opsk-job 1\n{lines}whole\n", encoding="utf-8")
         os.utime(path, (self.clock.now_s - age_s, self.clock.now_s - age_s))
         return path

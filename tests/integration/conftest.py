@@ -73,6 +73,11 @@ class RunningLab:
     path: Path
     environment: Mapping[str, str]
 
+    @property
+    def cluster(self) -> str:
+        """``ClusterName`` of slurm.conf, which each lab has of its own."""
+        return f"lab-{json.loads((self.path / 'lab.json').read_text())['id']}"
+
     def run(self, *words: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run any command (``sbatch``, ``sinfo``, ...) against this lab; the test looks at its status."""
         return subprocess.run(

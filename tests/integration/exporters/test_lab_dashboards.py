@@ -87,9 +87,10 @@ def _busy_and_broken(lab: WatchedLab) -> WatchedLab:
     words = ["scontrol", "update", f"job={train}", f"admincomment={PREDICTED}"]
     subprocess.run(words, env=dict(lab.environment), check=True, timeout=60)
     jobs = Path(lab.status["devices"]["n0"]) / "jobs"
-    await_that("the job is on its nodes", (jobs / train).exists)
+    key = f"{lab.status['cluster']}.{train}"
+    await_that("the job is on its nodes", (jobs / key).exists)
     # The file with bounds is a site's to write; see `opsk_exporters.training`.
-    (jobs / f"{train}.advice").write_text(PREDICTED, encoding="ascii")
+    (jobs / f"{key}.advice").write_text(PREDICTED, encoding="ascii")
     await_that("its log is read", lambda: "opsk_training_step_seconds{" in lab.page("n0"))
     time.sleep(5.0)  # a rate wants two scrapes before the GPUs are lost
     for words in (
@@ -180,7 +181,7 @@ def test_faults_of_the_lab_raise_their_alerts(lab: WatchedLab) -> None:
 def test_a_prometheus_knows_nodes_by_their_names(lab: WatchedLab) -> None:
     found = lab.prometheus.now("up")
     assert {(series["metric"]["cluster"], series["metric"]["node"], series["value"][1]) for series in found} == {
-        ("lab", "n0", "1"), ("lab", "n1", "1")
+        (lab.status["cluster"], "n0", "1"), (lab.status["cluster"], "n1", "1")
     }  # fmt: skip
 
 

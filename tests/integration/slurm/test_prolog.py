@@ -119,7 +119,7 @@ def told(noted: Noted, which: str, job: str, node: str = "n0") -> dict[str, str]
 def test_a_job_is_written_down_while_it_has_its_gpus(noted: Noted, slurm: Slurm) -> None:
     job = noted.submit("-w", "n0", "--gpus=2", "-J", "a b")
     (file,) = noted.await_files(1)
-    assert (file.job_id, file.node, file.cluster, file.uid) == (job, "n0", "lab", os.getuid())
+    assert (file.job_id, file.node, file.cluster, file.uid) == (job, "n0", noted.lab.cluster, os.getuid())
     assert file.partition == "train"
     assert file.gpus == (0, 1)
     assert file.devices == ("0", "1")

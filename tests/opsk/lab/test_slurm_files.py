@@ -79,3 +79,11 @@ def test_evidence_of_the_host_itself_is_none_of_the_labs(record: LabRecord):
     kept = load_site(record.folder.site).postmortem
     assert kept.folder is not None
     assert all(path.is_relative_to(record.folder.path) for path in (kept.folder, kept.spool))
+
+
+def test_each_lab_is_a_cluster_of_its_own(record: LabRecord, tmp_path: Path):
+    """Labs count their jobs from 1 like any cluster: what a user keeps of them goes by cluster and job."""
+    write_slurm_files(record)
+    other = new_record(tmp_path / "other", shape=record.shape, user="alice", boot="")
+    assert record.cluster != other.cluster
+    assert f"ClusterName={record.cluster}\n" in record.folder.slurm_conf.read_text()

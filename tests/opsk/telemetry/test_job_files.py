@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.telemetry.job_files import gpu_numbers, parse_job_file, read_job_files
+from tests.fakes.job_notes import Node
 
 WHOLE = (
     "opsk-job 1\njob=12\nsluid=s0123456789ABC\nnode=n0\nuid=1000\nuser=ann\npartition=gpu\nstart=1700000000\n"
@@ -85,3 +86,17 @@ def test_numbers_of_gpus() -> None:
     assert gpu_numbers("") == ()
     assert gpu_numbers("GPU-1,x,3") == (3,)
     assert len(gpu_numbers("0-999999999")) <= 1024
+
+
+def test_jobs_of_two_clusters_are_told_apart(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for cluster in ("east", "west"):
+        node.note(12, [0], cluster=cluster)
+    half_made = node.jobs / ".east.12.99"
+    half_made.write_text("opsk-job 1\n")
+    os.utime(half_made, (NOW, NOW))
+    (node.jobs / "east.12.advice").write_text("opsk:v1 step_s=1\n")
+    found = read_job_files(node.jobs, NOW + 60)
+    assert (len(found.files), found.torn, found.unreadable) == (2, 1, 0)
+    assert {str(file.key) for file in found.files} == {"job 12 of cluster east", "job 12 of cluster west"}
+    assert {file.run for file in found.files} == {f"{cluster}.12@{int(node.clock())}" for cluster in ("east", "west")}

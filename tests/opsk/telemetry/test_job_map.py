@@ -16,7 +16,7 @@ from opsk.telemetry.job_gpus import JobGpu
 from opsk.telemetry.job_map import JobMap, JobRun
 from tests.fakes.cgroup_tree import sluid
 from tests.fakes.gpus import gpu_uuid, h100, reading, with_mig
-from tests.fakes.job_notes import Node
+from tests.fakes.job_notes import NOW, Node
 
 
 @pytest.fixture
@@ -360,3 +360,16 @@ def test_torn_files_are_counted(node: Node) -> None:
 def test_a_node_without_prolog_and_groups_has_nothing(node: Node) -> None:
     node.jobs.rmdir()
     assert node.mapper().read(FOUR).present is False
+
+
+def test_jobs_of_two_clusters_with_one_number_are_two(tmp_path: Path) -> None:
+    """A host that is a node of both; each counts its jobs from 1."""
+    node = Node(tmp_path)
+    for gpu, cluster in enumerate(("east", "west")):
+        node.note(12, [gpu], cluster=cluster)
+    found = node.mapper().read(reading(h100(0), h100(1)))
+    told = {run.job: [gpu.uuid for gpu in run.gpus] for run in found.jobs}
+    assert told == {
+        f"east.12@{int(NOW)}": [h100(0).uuid],
+        f"west.12@{int(NOW)}": [h100(1).uuid],
+    }
