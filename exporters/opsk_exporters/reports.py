@@ -14,6 +14,7 @@ from prometheus_client import Metric
 
 from opsk.errors import UnavailableError
 from opsk.postmortem.marks import CLASSES, Marked, marked
+from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.command import CommandClient
 from opsk.slurm.controller_text import Controller
 from opsk.telemetry.background import Background
@@ -27,6 +28,7 @@ _STALE_AFTER_S = 5 * EVERY_S
 _SHARE_OF_DEADLINE = 0.6
 
 Controllers = Callable[[], Sequence[Controller]]
+ClusterName = Callable[[], str]
 
 
 class ReportsCollector:
@@ -40,6 +42,8 @@ class ReportsCollector:
         Whether this node tells of it.
     controllers
         Asks which slurmctld answer.
+    cluster
+        Asks what the cluster is called: in a folder that several clusters share, marks of others do not count.
     now_unix_s
         Seconds since 1970.
     """
@@ -48,11 +52,14 @@ class ReportsCollector:
 
     def __init__(
         self, folder: Path | None, election: Election, controllers: Controllers, *,
-        deadline_s: float = DEFAULT_DEADLINE_S, now_unix_s: Callable[[], float] = time.time,
+        cluster: ClusterName = lambda: "", deadline_s: float = DEFAULT_DEADLINE_S,
+        now_unix_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._folder = folder
         self._election = election
         self._controllers = controllers
+        self._ask_cluster = cluster
+        self._cluster = ""
         self._now_unix_s = now_unix_s
         self._wait_s = _SHARE_OF_DEADLINE * deadline_s
         self._looks = Background("reports", self._look, every_s=EVERY_S)
@@ -76,8 +83,9 @@ class ReportsCollector:
         """Count the reports, on the node whose turn it is."""
         if self._folder is None or not self._election.is_won(self._controllers):
             raise NoDataError("another node tells of reports, or none: slurm_on of [exporter]")
+        self._cluster = self._cluster or self._ask_cluster()
         try:
-            return marked(self._folder, since_s=self._now_unix_s() - WINDOW_S)
+            return marked(self._folder, since_s=self._now_unix_s() - WINDOW_S, cluster=self._cluster)
         except FileNotFoundError:
             if self._folder.is_dir():
                 return Marked(counts=dict.fromkeys(CLASSES, 0))
@@ -121,4 +129,7 @@ def make(
         Which node tells of reports: ``auto``, ``off``, or a host's name.
     """
     election = Election(on, procfs=procfs, cgroups=cgroups)
-    return ReportsCollector(folder, election, controllers or CommandClient().controllers, deadline_s=deadline_s)
+    client = CommandClient()
+    return ReportsCollector(
+        folder, election, controllers or client.controllers, cluster=lambda: cluster_name(client), deadline_s=deadline_s
+    )

@@ -14,6 +14,7 @@ from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
 from opsk.postmortem.evidence.reporting import DueReport
+from opsk.slurm.cluster_name import VARIABLE
 from opsk.telemetry.job_files import JobFile
 
 _PATH = click.Path(path_type=Path)
@@ -94,5 +95,6 @@ def _start_report(due: DueReport) -> None:
 
 
 def _environment(note: JobFile) -> dict[str, str]:
-    """Return the environment in which Slurm's commands find the cluster of the job."""
-    return {**os.environ, **({"SLURM_CONF": note.conf} if note.conf else {})}
+    """Return the environment in which Slurm's commands find the cluster of the job, and opsk knows its name."""
+    named = {"SLURM_CONF": note.conf, VARIABLE: note.cluster}
+    return {**os.environ, **{name: value for name, value in named.items() if value}}

@@ -12,6 +12,8 @@ from opsk.config import SiteConfig
 from opsk.errors import ExitStatus
 from opsk.postmortem.evidence.missed import report_missed, told
 from opsk.slurm.accounting import AccountingClient
+from opsk.slurm.choice import slurm_client
+from opsk.slurm.cluster_name import cluster_name
 
 
 def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
@@ -25,8 +27,8 @@ def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
     if not site.postmortem.automatic:
         return ExitStatus.ANSWER
     done = report_missed(
-        folder, spool, AccountingClient(), lambda number: automatic_report(number, wait_s=0.0),
-        grace_s=site.postmortem.missed_after_s,
+        folder, spool, AccountingClient(), lambda key: automatic_report(key.job, wait_s=0.0, cluster=key.cluster),
+        grace_s=site.postmortem.missed_after_s, cluster=cluster_name(slurm_client()),
     )  # fmt: skip
     for line in told(done):
         click.echo(f"opsk: {harmless(line)}", err=True)

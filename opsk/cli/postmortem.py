@@ -55,6 +55,7 @@ _JOB = re.compile(r"\d{1,10}(?:[_+.]\S{0,20})?")
     help="Evidence that nodes kept of the job, where it is not in the site's folder; may be repeated.",
 )
 @click.option("--list", "as_list", is_flag=True, help="Show which reports there are.")
+@click.option("--all-clusters", is_flag=True, help="With --list: reports on jobs of other clusters as well.")
 @click.option("--automatic", is_flag=True, help="Write a report if the job failed; what the epilog's collector calls.")
 @click.option("--note", type=_LOG, metavar="FILE", help="With --automatic: what to remove once the report is kept.")
 @click.option(
@@ -72,6 +73,7 @@ def postmortem(
     recorder: tuple[Path, ...],
     gathered: tuple[Path, ...],
     as_list: bool,
+    all_clusters: bool,
     automatic: bool,
     note: Path | None,
     bundle: Path | None,
@@ -88,7 +90,7 @@ def postmortem(
     Exit status: 0 nothing failed, or no cause can be told; 1 a cause was found; 2 nothing could be read.
     """
     if as_list:
-        return list_reports(as_json=as_json)
+        return list_reports(as_json=as_json, all_clusters=all_clusters)
     job, logs = _told(names, logs)
     if automatic and job:
         return automatic_report(job, note)

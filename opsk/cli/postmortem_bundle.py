@@ -11,8 +11,9 @@ from opsk.cli.document import harmless, plain
 from opsk.cli.postmortem_document import postmortem_document
 from opsk.config import load_site
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk.postmortem.evidence.bundle import Redaction, made_up_names, write_bundle
-from opsk.postmortem.evidence.node_files import job_folder, read_node_files
+from opsk.postmortem.evidence.node_files import folders_of_job, read_node_files
 from opsk.postmortem.report import html_report, markdown_report
 from opsk.postmortem.values import Report
 
@@ -29,11 +30,13 @@ def write_job_bundle(path: Path, report: Report, gathered: Sequence[Path], *, an
     folders = list(gathered)
     top = load_site().postmortem.folder
     number = (job.number or job.job_id) if job is not None else ""
+    cluster = job.cluster if job is not None else ""
     if top is not None and number.isdecimal():
-        folders.append(job_folder(top, number))
+        folders += folders_of_job(top, JobKey(cluster=cluster, job=number))
     kept = read_node_files(
-        folders, start_s=job.start_s if job is not None else None, end_s=job.end_s if job is not None else None
-    )
+        folders, start_s=job.start_s if job is not None else None, end_s=job.end_s if job is not None else None,
+        cluster=cluster,
+    )  # fmt: skip
     if anonymous and job is not None:
         report = replace(report, job=replace(job, uid=None))
     signs = report.evidence.signs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from opsk.cli.postmortem_memory import with_prediction_of_job
 from opsk.cli.postmortem_own import give_to_user, leave_mark
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError, OpskError, SlurmError
+from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence import Asked, gather_job
 from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, entries_of
 from opsk.postmortem.evidence.node_files import job_folder, write_whole
@@ -26,6 +28,7 @@ from opsk.postmortem.report import html_report
 from opsk.postmortem.values import Evidence, Recurrence, Report
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.choice import slurm_client
+from opsk.slurm.cluster_name import VARIABLE, cluster_name
 
 _STILL = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
 _WELL = frozenset(("COMPLETED",))
@@ -39,6 +42,7 @@ def job_evidence(
     gathered: Sequence[Path] = (),
     recorder: Sequence[Path] = (),
     is_number: bool = False,
+    cluster: str = "",
 ) -> Evidence:
     """Return what is known of a job.
 
@@ -48,8 +52,8 @@ def job_evidence(
         Nothing is.
     """
     asked = Asked(
-        job_id=job, is_number=is_number, folder=load_site().postmortem.folder, gathered=tuple(gathered),
-        logs=tuple(logs), recorder=tuple(recorder),
+        job_id=job, is_number=is_number, cluster=cluster, folder=load_site().postmortem.folder,
+        gathered=tuple(gathered), logs=tuple(logs), recorder=tuple(recorder),
     )  # fmt: skip
     if not job:
         return gather_job(asked)
@@ -88,7 +92,7 @@ def _end_s(report: Report) -> float:
     return report.job.end_s if report.job is not None and report.job.end_s is not None else time.time()
 
 
-def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None = None) -> int:
+def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None = None, cluster: str = "") -> int:
     """Report on a job that failed: beside its evidence, and in the store; nothing of one that did not.
 
     Parameters
@@ -97,6 +101,8 @@ def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None
         Of the job in a node's spool; it stays there until all of that is done.
     wait_s
         How long nodes and Slurm have to say what they have to say [s]; by default as the site sets it.
+    cluster
+        Whose job it is; by default as the environment says, which the collector has from the job's prolog.
 
     Raises
     ------
@@ -107,14 +113,16 @@ def automatic_report(job: str, note: Path | None = None, *, wait_s: float | None
     folder = site.postmortem.folder
     if folder is None:
         raise InputError("no folder for reports", hint="[postmortem] folder in opsk.toml")
-    evidence = _settled(job, site.postmortem.wait_s if wait_s is None else wait_s)
+    cluster = cluster or os.environ.get(VARIABLE, "")
+    evidence = _settled(job, site.postmortem.wait_s if wait_s is None else wait_s, cluster)
     state = evidence.job.state if evidence.job is not None else ""
     if state in _WELL:
         _done(note)
     if state in _WELL or state in _STILL:
         return 0
     report = explained(evidence)
-    keep_report(report, job_folder(folder, job))
+    told = evidence.job.cluster if evidence.job is not None else ""
+    keep_report(report, job_folder(folder, JobKey(cluster=cluster or told, job=job)))
     if _store(report, site):
         _done(note)
     return 1 if report.root is not None else 0
@@ -126,13 +134,13 @@ def _done(note: Path | None) -> None:
         remove_note(note)
 
 
-def _settled(job: str, wait_s: float) -> Evidence:
+def _settled(job: str, wait_s: float, cluster: str) -> Evidence:
     """Wait, but only so long, until Slurm's record is final and all nodes have said what they have to say."""
     end = time.monotonic() + wait_s
     while True:
         evidence = problem = None
         try:
-            evidence = job_evidence(job, is_number=True)
+            evidence = job_evidence(job, is_number=True, cluster=cluster)
         except (InputError, SlurmError) as error:
             problem = error
         late = time.monotonic() >= end
@@ -193,8 +201,8 @@ def _store(report: Report, site: SiteConfig) -> bool:
     return True
 
 
-def list_reports(*, as_json: bool) -> int:
-    """Show which reports there are, the last first.
+def list_reports(*, as_json: bool, all_clusters: bool = False) -> int:
+    """Show which reports there are, the last first; those of this cluster, where several keep theirs in one folder.
 
     Raises
     ------
@@ -204,21 +212,27 @@ def list_reports(*, as_json: bool) -> int:
     folder = load_site().postmortem.folder
     if folder is None:
         raise InputError("this site keeps no reports", hint="[postmortem] folder in opsk.toml")
-    found, problems = entries_of(folder)
+    every, problems = entries_of(folder)
     for problem in problems:
         click.echo(f"opsk: {harmless(problem)}", err=True)
+    is_shared = len({entry.cluster for entry in every} - {""}) > 1
+    cluster = cluster_part(cluster_name(slurm_client())) if is_shared and not all_clusters else ""
+    found = [entry for entry in every if not cluster or entry.cluster in ("", cluster)]
     if as_json:
-        echo_json({"reports": found})
+        echo_json({"reports": found, "other_clusters": len(every) - len(found)})
         return 0
     for entry in found:
-        click.echo(_line(entry))
+        click.echo(_line(entry, with_cluster=is_shared and not cluster))
     if not found:
         click.echo(f"no reports in {folder}")
+    if len(every) > len(found):
+        click.echo(f"{len(every) - len(found)} of other clusters: see opsk postmortem --list --all-clusters")
     return 0
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: Entry, *, with_cluster: bool) -> str:
     """Return one report in one line."""
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.written_s))
+    job = f"{entry.cluster}.{entry.job}" if with_cluster and entry.cluster else entry.job
     cause = f"{entry.root_class or 'no cause':<16} {entry.where}"
-    return harmless(f"{at}  {entry.job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")
+    return harmless(f"{at}  {job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")

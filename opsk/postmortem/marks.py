@@ -1,7 +1,7 @@
 """How many reports were there lately, of which class? Told by empty files whose names are all that they say.
 
 Reports are not for everybody; that there was one, of which class and when its job ended, is. So whoever may pass the
-folder of evidence, the exporter for one, counts them without reading any: ``classes/CLASS/JOB@END``.
+folder of evidence, the exporter for one, counts them without reading any: ``classes/CLASS/CLUSTER.JOB@END``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opsk.job_key import cluster_part
 from opsk.postmortem.values import FailureClass
 
 FOLDER = "classes"
@@ -18,7 +19,7 @@ NO_CAUSE = "none"
 """Class of a report that names no cause."""
 CLASSES = (*(str(each) for each in FailureClass), NO_CAUSE)
 MOST_MARKS = 200_000
-_NAME = re.compile(r"(\d{1,10})@(\d{1,12})")
+_NAME = re.compile(r"(?:([0-9A-Za-z_-]{1,40})\.)?\d{1,10}@(\d{1,12})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +30,15 @@ class Marked:
     last_end_s: float | None = None
 
 
-def name_of(number: str, end_s: float) -> str:
-    """Return the name of a mark.
+def name_of(job: str, end_s: float) -> str:
+    """Return the name of a mark, of a job as its folder is called.
 
     Examples
     --------
-    >>> name_of("4711", 1763770000.7)
-    '4711@1763770000'
+    >>> name_of("hall-2.4711", 1763770000.7)
+    'hall-2.4711@1763770000'
     """
-    return f"{number}@{int(end_s)}"
+    return f"{job}@{int(end_s)}"
 
 
 def end_of(name: str) -> float | None:
@@ -46,8 +47,19 @@ def end_of(name: str) -> float | None:
     return float(found[2]) if found is not None else None
 
 
-def marked(top: Path, *, since_s: float) -> Marked:
+def cluster_of(name: str) -> str:
+    """Return whose job a mark is of, as names of files have it; empty where opsk 0.1 left it, or it is no mark."""
+    found = _NAME.fullmatch(name)
+    return (found[1] or "") if found is not None else ""
+
+
+def marked(top: Path, *, since_s: float, cluster: str = "") -> Marked:
     """Return the reports on jobs that ended since a time.
+
+    Parameters
+    ----------
+    cluster
+        Marks of jobs of others do not count: several may keep their reports in one folder. Empty counts all.
 
     Raises
     ------
@@ -65,7 +77,7 @@ def marked(top: Path, *, since_s: float) -> Marked:
                 if number >= MOST_MARKS:
                     break
                 at = end_of(entry.name)
-                if at is not None:
+                if at is not None and (not cluster or cluster_of(entry.name) in ("", cluster_part(cluster))):
                     counts[each] += at >= since_s
                     last = at if last is None else max(last, at)
     return Marked(counts=counts, last_end_s=last)

@@ -124,3 +124,19 @@ def test_a_folder_that_may_not_be_passed_is_a_fault_that_is_told(
     with pytest.raises(OpskError, match="Permission denied"):
         made.collect()
     made.close()
+
+
+def test_reports_of_other_clusters_in_a_shared_folder_do_not_count(tmp_path: Path) -> None:
+    for name in ("east.7", "east.8", "west.7", "9"):
+        mark_report(tmp_path, name, report(FailureClass.NODE, 60.0), NOW_S)
+    counts = {name: marked(tmp_path, since_s=0.0, cluster=name).counts["node"] for name in ("east", "west", "")}
+    assert counts == {"east": 3, "west": 2, "": 4}
+    made = ReportsCollector(
+        tmp_path, Election("here", host=lambda: "here"), lambda: (), cluster=lambda: "west", deadline_s=60.0,
+        now_unix_s=lambda: NOW_S,
+    )  # fmt: skip
+    try:
+        samples = [sample for metric in made.collect() for sample in metric.samples]
+    finally:
+        made.close()
+    assert [sample.value for sample in samples if sample.labels.get("class") == "node"] == [2]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import OpskError
 from opsk.hardware.catalog import cluster, gpu
+from opsk.job_key import JobKey
 from opsk.postmortem.evidence.bundle import Redaction, write_bundle
 from opsk.postmortem.evidence.node_files import job_folder, node_file_name
 from opsk.postmortem.reasoning.acting import actions_of
@@ -47,9 +48,17 @@ def test_a_name_of_the_catalogue_is_no_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [*OUT, "4711/..", "٤٧١١", "4711\n", "-1", "1e3", "99999999999"])
-def test_a_jobs_folder_is_named_by_digits_alone(number: str, tmp_path: Path) -> None:
+def test_a_jobs_folder_is_named_by_cluster_and_digits_alone(number: str, tmp_path: Path) -> None:
     with pytest.raises(OpskError):
-        job_folder(tmp_path, number)
+        job_folder(tmp_path, JobKey(cluster="hall-2", job=number))
+
+
+@given(cluster=st.text(max_size=300))
+def test_a_jobs_folder_stays_where_evidence_is_kept(cluster: str) -> None:
+    folder = job_folder(Path("/kept"), JobKey(cluster=cluster, job="4711"))
+    assert folder.parent == Path("/kept")
+    assert "\x00" not in folder.name
+    assert not folder.name.startswith(".")
 
 
 @given(node=st.text(max_size=300))

@@ -302,7 +302,7 @@ class ClusterFeed:
         """Read which reports there are: those of the store, and those of the folder of evidence."""
         if not self._store.is_there and not self._reports.is_there:
             return None
-        self._told.reports = lying = self._reports.reports()
+        self._told.reports = lying = self._reports.reports(self._told.slurm.cluster)
         at_hand = {(report.job, report.kind) for report in lying}
         kept = self._store.reports(self._told.slurm.cluster) if self._store.is_there else ()
         # the same post-mortem is in both

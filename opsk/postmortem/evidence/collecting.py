@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -149,7 +149,7 @@ class Collector:
                 write_whole(self._start_path(path.name, note), json.dumps(said))
                 done.started.append(note.job_id)
             except OSError as error:
-                done.problems.append(f"job {note.job_id}: {error.strerror}")
+                done.problems.append(f"{note.key}: {error.strerror}")
 
     def _report(self, report: Reporter, done: Collected) -> None:
         """Have reports written on jobs whose evidence is kept: those that have ended now, and what was left."""
@@ -163,7 +163,7 @@ class Collector:
                         report(one)
                         begun += 1
             except (OSError, InputError) as error:
-                done.problems.append(f"job {note.job_id}: no report: {error}")
+                done.problems.append(f"{note.key}: no report: {error}")
 
     def _ended(self, done: Collected, *, keep_notes: bool) -> None:
         """Keep the evidence of jobs that have ended."""
@@ -171,7 +171,7 @@ class Collector:
             try:
                 self._keep(path, note)
             except (OSError, InputError) as error:
-                done.problems.append(f"job {note.job_id}: {error}")
+                done.problems.append(f"{note.key}: {error}")
                 continue
             done.ended.append(note.job_id)
             self._start_path(path.name, note).unlink(missing_ok=True)
@@ -184,7 +184,7 @@ class Collector:
     def _keep(self, path: Path, note: JobFile) -> None:
         """Write the evidence of one job, as it was when it was first taken."""
         node = note.node or os.uname().nodename.partition(".")[0]
-        target = job_folder(self._paths.folder, note.job_id) / node_file_name(node, run_start_s(note))
+        target = job_folder(self._paths.folder, note.key) / node_file_name(node, run_start_s(note))
         taken = self._taken_path(path)
         text = _taken_of(taken, note)
         if text is None:
@@ -222,7 +222,7 @@ class Collector:
     def _state(self, note: JobFile, folder: Path) -> Values:
         """Return the state of the node now."""
         return node_state(
-            note.job_id, jobs_folder=folder, sysfs=self._paths.sysfs, cgroups=self._paths.cgroups, gpus=self._gpus,
+            note.key, jobs_folder=folder, sysfs=self._paths.sysfs, cgroups=self._paths.cgroups, gpus=self._gpus,
             clock=self._clock,
         )  # fmt: skip
 
@@ -233,7 +233,7 @@ class Collector:
                 said = json.loads(stream.read(_LARGEST_START_BYTES))
         except (OSError, ValueError):
             return {}
-        if not isinstance(said, dict) or said.get("run") != note.run:
+        if not isinstance(said, dict) or not _is_of_run(said, note):
             return {}
         state = said.get("state")
         return state if isinstance(state, dict) else {}
@@ -296,5 +296,10 @@ def _taken_of(path: Path, note: JobFile) -> str | None:
         said = json.loads(text)
     except (OSError, ValueError):
         return None
-    is_of_run = isinstance(said, dict) and said.get("run") == note.run and said.get("form") == FORM
+    is_of_run = isinstance(said, dict) and _is_of_run(said, note) and said.get("form") == FORM
     return text if is_of_run else None
+
+
+def _is_of_run(said: Mapping[str, Any], note: JobFile) -> bool:
+    """Tell whether something was kept of this very run; opsk 0.1 named no cluster, the file's name does."""
+    return said.get("run") in (note.run, f"{note.job_id}@{run_start_s(note)}")

@@ -11,13 +11,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, SlurmError
+from opsk.job_key import JobKey
 from opsk.own_folder import OwnFolder
 from opsk.postmortem.evidence.as_user import Person, person_of, read_as
 from opsk.postmortem.evidence.checkpoints import checkpoint_signs
 from opsk.postmortem.evidence.flight_recorder import Dump, dump_of_kept, read_dumps, recorder_files, signs_of
 from opsk.postmortem.evidence.index import HTML_REPORT
 from opsk.postmortem.evidence.job_output import output_files, told_paths
-from opsk.postmortem.evidence.node_files import NodeFiles, job_folder, read_node_files
+from opsk.postmortem.evidence.node_files import NodeFiles, folders_of_job, read_node_files
 from opsk.postmortem.evidence.node_signs import looked_at, node_signs, problems_of
 from opsk.postmortem.evidence.own_copy import own_copy
 from opsk.postmortem.evidence.slurm_facts import SlurmRecord, slurm_record
@@ -25,6 +26,7 @@ from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.values import Evidence, JobFacts, Sign
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.client import SlurmClient
+from opsk.slurm.cluster_name import cluster_name
 
 _EVIDENCE = TypeAdapter(Evidence)
 
@@ -37,6 +39,8 @@ class Asked:
     ----------
     job_id
         As people write it (``4711_3``); empty for logs alone; ``is_number`` when it is Slurm's own number.
+    cluster
+        Whose job it is, where that is known; else Slurm is asked.
     folder
         Where nodes keep evidence (``[postmortem] folder``); ``gathered`` are folders of one job's node files.
     logs
@@ -47,6 +51,7 @@ class Asked:
 
     job_id: str = ""
     is_number: bool = False
+    cluster: str = ""
     folder: Path | None = None
     gathered: tuple[Path, ...] = ()
     logs: tuple[LogFile, ...] = ()
@@ -66,7 +71,10 @@ def gather_job(
         Slurm does not answer, and nothing else is known.
     """
     record, problem = _record(asked, accounting, client)
-    files = _node_files(asked, record)
+    cluster = _cluster(asked, record, client)
+    if record is not None:
+        record = replace(record, facts=replace(record.facts, cluster=cluster))
+    files = _node_files(asked, record, cluster)
     if problem is not None and not (files.files or asked.logs or asked.recorder):
         raise problem
     said = _facts_of_files(files, asked.job_id) if record is None else record
@@ -113,14 +121,20 @@ def _record(
         return None, error
 
 
-def _node_files(asked: Asked, record: SlurmRecord | None) -> NodeFiles:
+def _cluster(asked: Asked, record: SlurmRecord | None, client: SlurmClient | None) -> str:
+    """Return whose job it is: as asked for, by the accounting, or by slurmctld; empty where nobody tells."""
+    known = asked.cluster or (record.facts.cluster if record is not None else "")
+    return known or (cluster_name(client) if asked.job_id and client is not None else "")
+
+
+def _node_files(asked: Asked, record: SlurmRecord | None, cluster: str) -> NodeFiles:
     """Return what nodes kept of the run that Slurm tells of."""
     folders = list(asked.gathered)
     number = record.number if record is not None else asked.job_id
     if asked.folder is not None and number.isdecimal():
-        folders.append(job_folder(asked.folder, number))
+        folders += folders_of_job(asked.folder, JobKey(cluster=cluster, job=number))
     facts = record.facts if record is not None else JobFacts()
-    files = read_node_files(folders, start_s=facts.start_s, end_s=facts.end_s)
+    files = read_node_files(folders, start_s=facts.start_s, end_s=facts.end_s, cluster=cluster)
     copies = [copy for folder in folders if (copy := own_copy(folder, HTML_REPORT)) is not None]
     if files.files or os.geteuid() == 0 or not copies:
         return files
@@ -135,7 +149,8 @@ def _facts_of_files(files: NodeFiles, job_id: str) -> SlurmRecord:
     nodes = tuple(str(each.get("node", ""))[:200] for each in files.files)
     uid = known if isinstance(known := note.get("uid"), int) else None
     facts = JobFacts(job_id=job_id, number=job_id, user=_word(note, "user"), uid=uid, name=_word(note, "name"),
-                     nodes=nodes, partition=_word(note, "partition"), account=_word(note, "account"))  # fmt: skip
+                     nodes=nodes, partition=_word(note, "partition"), account=_word(note, "account"),
+                     cluster=_word(note, "cluster"))  # fmt: skip
     return SlurmRecord(
         facts=facts, number=job_id, uid=uid, work_dir=_word(note, "work_dir"),
         std_out=_word(note, "stdout"), std_err=_word(note, "stderr"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.own_copy import own_copy
 
@@ -20,7 +21,10 @@ _LARGEST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One report in the index; text of users in it is hostile."""
+    """One report in the index; text of users in it is hostile.
+
+    ``cluster`` is as names of files have it (`opsk.job_key.cluster_part`); empty where neither folder nor report says.
+    """
 
     job: str
     written_s: float
@@ -31,10 +35,11 @@ class Entry:
     where: str = ""
     confidence: float | None = None
     folder: str = ""
+    cluster: str = ""
 
 
 def entries_of(
-    top: Path, *, limit: int = MOST_REPORTS, known: Mapping[str, Entry] = NOTHING
+    top: Path, *, limit: int = MOST_REPORTS, known: Mapping[str, Entry] = NOTHING, cluster: str = ""
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """Return the reports in a folder of jobs, the last first, and what could not be read.
 
@@ -42,14 +47,19 @@ def entries_of(
     ----------
     known
         By folder, those that were read before: who lists them again and again reads only what is new.
+    cluster
+        Only reports on its jobs, and those of which nobody knows the cluster; empty for all.
     """
     files: list[tuple[float, Path]] = []
     problems: list[str] = []
     try:
-        folders = [entry for entry in top.iterdir() if entry.name.isdecimal()]
+        named = [(entry, JobKey.of_file_name(entry.name)) for entry in top.iterdir()]
     except OSError as error:
         return (), (f"{top}: {error.strerror}",)
-    for folder in folders:
+    wanted = cluster_part(cluster)
+    for folder, key in named:
+        if key is None or (wanted and key.cluster not in ("", wanted)):
+            continue
         try:
             at = (folder / JSON_REPORT).stat().st_mtime
         except OSError:
@@ -71,7 +81,9 @@ def entries_of(
             continue
         try:
             with readable(path).open("rb") as stream:
-                found.append(_entry(path, at, json.loads(stream.read(_LARGEST_BYTES))))
+                entry = _entry(path, at, json.loads(stream.read(_LARGEST_BYTES)))
+            if not wanted or entry.cluster in ("", wanted):
+                found.append(entry)
         except PermissionError:
             continue  # of somebody else's job
         except (OSError, ValueError, RecursionError) as error:
@@ -97,12 +109,14 @@ def _entry(path: Path, at: float, said: Any) -> Entry:
     if not isinstance(said, dict) or "root_cause" not in said:
         raise ValueError("no report of opsk")
     root, job = _table(said["root_cause"]), _table(said.get("job"))
+    key = JobKey.of_file_name(path.parent.name) or JobKey(job=path.parent.name)
     sure = root.get("confidence")
     return Entry(
-        job=str(job.get("job_id") or path.parent.name)[:40], written_s=at, state=str(said.get("state", ""))[:40],
+        job=str(job.get("job_id") or key.job)[:40], written_s=at, state=str(said.get("state", ""))[:40],
         user=str(job.get("user", ""))[:64], root_class=str(root.get("class", ""))[:40],
         what=str(root.get("what", ""))[:400], where=str(root.get("where", ""))[:200],
         confidence=float(sure) if isinstance(sure, int | float) else None, folder=str(path.parent),
+        cluster=key.cluster or cluster_part(str(job.get("cluster", ""))[:255]),
     )  # fmt: skip
 
 

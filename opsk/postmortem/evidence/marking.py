@@ -13,15 +13,15 @@ KEPT_S = 31 * 86400.0
 _MODE, _FOLDER_MODE = 0o644, 0o755
 
 
-def mark_report(top: Path, number: str, report: Report, now_s: float) -> None:
+def mark_report(top: Path, folder_name: str, report: Report, now_s: float) -> None:
     """Mark a report in the class of its cause, and in no other; marks of long ago go.
 
     Parameters
     ----------
     top
         The folder of evidence, with a folder for each job.
-    number
-        Slurm's own number of the job.
+    folder_name
+        What the folder of the job is called, by cluster and number.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def mark_report(top: Path, number: str, report: Report, now_s: float) -> None:
         It cannot be written, or somebody else might have put the folder there.
     """
     job, root = report.job, report.root
-    name = name_of(number, job.end_s if job is not None and job.end_s is not None else now_s)
+    name = name_of(folder_name, job.end_s if job is not None and job.end_s is not None else now_s)
     chosen = str(root.failure) if root is not None else NO_CAUSE
     for folder in (top / FOLDER, top / FOLDER / chosen):
         folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)

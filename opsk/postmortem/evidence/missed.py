@@ -2,7 +2,7 @@
 
 An epilog that never ran leaves nothing in any spool. One host asks the accounting, now and then, for jobs that Slurm
 gave up with their nodes since it last asked, and reports on those that have no report. How far it came stands in its
-own spool: a look that is ended early, or that finds too much, is gone on with by the next one.
+own spool, by cluster: a look that is ended early, or that finds too much, is gone on with by the next one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.index import JSON_REPORT
-from opsk.postmortem.evidence.node_files import job_folder, write_whole
+from opsk.postmortem.evidence.node_files import folders_of_job, write_whole
 from opsk.slurm.accounting import AccountedRun, AccountingClient
 
 STATES = ("NODE_FAIL", "BOOT_FAIL")
@@ -31,9 +32,8 @@ GRACE_S = 600.0
 MOST_REPORTS = 32
 MOST_S = 240.0
 EVERY_S = 240.0
-STATE = "missed.json"
 
-Reporter = Callable[[str], object]
+Reporter = Callable[[JobKey], object]
 """Writes the report on one job, by Slurm's own number of it."""
 
 
@@ -49,9 +49,14 @@ class Looked:
 
 def report_missed(
     folder: Path, spool: Path, accounting: AccountingClient, report: Reporter, *,
-    clock: Callable[[], float] = time.time, grace_s: float = GRACE_S,
+    clock: Callable[[], float] = time.time, grace_s: float = GRACE_S, cluster: str = "",
 ) -> Looked:  # fmt: skip
     """Have reports written on jobs that ended with their nodes and have none.
+
+    Parameters
+    ----------
+    cluster
+        Whose accounting is asked: a host may look for several, each of which has a time up to which it was looked at.
 
     Raises
     ------
@@ -60,43 +65,56 @@ def report_missed(
     SlurmError
         The accounting does not answer; the next look asks for the same time.
     """
-    now_s = clock()
-    with _alone(spool):
-        last = _last(spool / STATE)
+    now_s, state = clock(), state_path(spool, cluster)
+    with _alone(spool, cluster):
+        last = _last(state)
         if last is not None and 0 <= now_s - last.at_s < EVERY_S:
             return Looked(due=False)
         from_s = max(now_s - FIRST_LOOK_S, (last.until_s if last is not None else 0.0) - AGAIN_S)
         until_s = now_s - grace_s
-        runs = [run for run in accounting.ended(STATES, from_s, until_s) if _lacks_report(run, folder, until_s)]
+        ended = [(_key(run, cluster), run) for run in accounting.ended(STATES, from_s, until_s)]
+        runs = [(key, run) for key, run in ended if _lacks_report(key, run, folder, until_s)]
         done = Looked()
-        for run in runs:
+        for key, run in runs:
             if len(done.reported) + len(done.problems) >= MOST_REPORTS or clock() - now_s > MOST_S:
                 done.left = len(runs) - len(done.reported) - len(done.problems)
                 until_s = (run.end_s or until_s) - 1.0
                 break
-            _one(run, report, done)
-        _remember(spool / STATE, _Look(at_s=now_s, until_s=until_s))
+            _one(key, run, report, done)
+        _remember(state, _Look(at_s=now_s, until_s=until_s))
     return done
 
 
-def _one(run: AccountedRun, report: Reporter, done: Looked) -> None:
+def state_path(spool: Path, cluster: str) -> Path:
+    """Return where it stands how far the looks at a cluster's accounting came."""
+    return spool / (f"missed-{cluster_part(cluster)}.json" if cluster else "missed.json")
+
+
+def _key(run: AccountedRun, cluster: str) -> JobKey:
+    return JobKey(cluster=run.cluster or cluster, job=str(run.id))
+
+
+def _one(key: JobKey, run: AccountedRun, report: Reporter, done: Looked) -> None:
     """Report on one job; whatever goes wrong is that job's problem."""
     try:
-        report(str(run.id))
+        report(key)
     except Exception as error:  # noqa: BLE001 - the other jobs are to have their reports
         done.problems.append(f"job {run.label}: {error}")
     else:
         done.reported.append(run.label)
 
 
-def _lacks_report(run: AccountedRun, folder: Path, until_s: float) -> bool:
+def _lacks_report(key: JobKey, run: AccountedRun, folder: Path, until_s: float) -> bool:
     """Tell whether nobody has reported on a run since it ended."""
     if run.end_s is None or run.end_s > until_s or not run.nodes:
         return False
-    try:
-        return (job_folder(folder, str(run.id)) / JSON_REPORT).stat().st_mtime < run.end_s
-    except OSError:
-        return True
+    for each in folders_of_job(folder, key):
+        try:
+            if (each / JSON_REPORT).stat().st_mtime >= run.end_s:
+                return False
+        except OSError:
+            continue
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +126,12 @@ class _Look:
 
 
 @contextmanager
-def _alone(spool: Path) -> Iterator[None]:
-    """Hold the spool against another look."""
+def _alone(spool: Path, cluster: str) -> Iterator[None]:
+    """Hold the spool against another look at a cluster."""
     try:
         spool.mkdir(parents=True, exist_ok=True, mode=0o750)
-        handle = os.open(spool / ".missed.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+        name = f".{state_path(spool, cluster).stem}.lock"
+        handle = os.open(spool / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
     except OSError as error:
         raise InputError(f"{spool}: {error.strerror}", hint="[postmortem] spool in opsk.toml") from error
     try:

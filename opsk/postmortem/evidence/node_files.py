@@ -1,4 +1,8 @@
-"""In which form does a node keep its evidence? One JSON file a node and run of a job, in the folder of the job."""
+"""In which form does a node keep its evidence? One JSON file a node and run of a job, in the folder of the job.
+
+The folder of a job is called ``CLUSTER.JOB``, for several clusters may keep evidence in one place; opsk 0.1 called it
+by the number alone. What a node keeps names its cluster.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey, cluster_part
 
 FORM = "opsk node evidence 1"
 LARGEST_BYTES = 8 << 20
@@ -32,7 +37,7 @@ class NodeFiles:
     present: bool = False
 
 
-def job_folder(top: Path, number: str) -> Path:
+def job_folder(top: Path, key: JobKey) -> Path:
     """Return the folder of a job by Slurm's own number of it, which tasks of an array and components have too.
 
     Raises
@@ -40,9 +45,33 @@ def job_folder(top: Path, number: str) -> Path:
     InputError
         It is no number of a job.
     """
-    if not _JOB.fullmatch(number):
-        raise InputError(f"{number[:40]!r} is no number of a job", hint="write it as 4711")
-    return top / number
+    if not _JOB.fullmatch(key.job):
+        raise InputError(f"{key.job[:40]!r} is no number of a job", hint="write it as 4711")
+    return top / key.file_name
+
+
+def folders_of_job(top: Path, key: JobKey) -> tuple[Path, ...]:
+    """Return where evidence of a job may lie: in its own folder, and in one that opsk 0.1 called by the number alone.
+
+    Raises
+    ------
+    InputError
+        It is no number of a job; or nobody tells the cluster, and several have kept evidence of such a job.
+    """
+    without = job_folder(top, JobKey(job=key.job))
+    if key.cluster:
+        return job_folder(top, key), without
+    try:
+        known = [JobKey.of_file_name(path.name) for path in top.glob(f"*.{key.job}")]
+    except OSError:
+        return (without,)
+    clusters = sorted(each.cluster for each in known if each is not None)
+    if len(clusters) > 1:
+        raise InputError(
+            f"{top} has evidence of a job {key.job} of each of the clusters {', '.join(clusters)}",
+            hint="Slurm does not tell which is meant: set SLURM_CLUSTER_NAME to one of them",
+        )
+    return (*(top / f"{cluster}.{key.job}" for cluster in clusters), without)
 
 
 def node_file_name(node: str, start_s: float | None) -> str:
@@ -105,8 +134,12 @@ def write_whole(path: Path, text: str, *, mode: int = MODE, owner: int | None = 
         raise
 
 
-def read_node_files(folders: Sequence[Path], *, start_s: float | None = None, end_s: float | None = None) -> NodeFiles:
+def read_node_files(
+    folders: Sequence[Path], *, start_s: float | None = None, end_s: float | None = None, cluster: str = ""
+) -> NodeFiles:
     """Return what nodes kept, of the run of a job between two times.
+
+    What names another cluster than ``cluster`` is left out: folders of opsk 0.1 had files of all of them.
 
     Who may write into the folder of a job may write evidence. A file is believed only when it belongs to root or to
     whom the folder belongs, and nobody else may write it.
@@ -130,7 +163,7 @@ def read_node_files(folders: Sequence[Path], *, start_s: float | None = None, en
             except (OSError, ValueError) as error:
                 problems.append(f"{folder / name}: {error}")
                 continue
-            if _is_of_run(said, start_s, end_s):
+            if _is_of_run(said, start_s, end_s) and _is_of_cluster(said, cluster):
                 found.append(said)
     return NodeFiles(files=tuple(found), unreadable=tuple(problems), present=present)
 
@@ -146,6 +179,13 @@ def _is_of_run(said: Mapping[str, Any], start_s: float | None, end_s: float | No
         return True
     slack_s = 60.0
     return (end_s is None or began <= end_s + slack_s) and (start_s is None or ended >= start_s - slack_s)
+
+
+def _is_of_cluster(said: Mapping[str, Any], cluster: str) -> bool:
+    """Tell whether a file is of a job of a cluster, as far as both are known."""
+    note = said.get("note")
+    named = note.get("cluster") if isinstance(note, dict) else None
+    return not cluster or not isinstance(named, str) or cluster_part(named) in ("", cluster_part(cluster))
 
 
 def _read(path: Path, owner: int) -> Mapping[str, Any]:

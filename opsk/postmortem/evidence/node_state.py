@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opsk.errors import OpskError
+from opsk.job_key import JobKey
 from opsk.telemetry.cgroups import CgroupReader
 from opsk.telemetry.gpu import GpuReading, GpuSample, LostGpu
 from opsk.telemetry.gpu_shared import SharedGpus
@@ -36,15 +37,15 @@ Values = dict[str, Any]
 
 
 def node_state(
-    job: str, *, jobs_folder: Path, sysfs: Path = Path("/sys"), cgroups: Path = Path("/sys/fs/cgroup"),
+    key: JobKey, *, jobs_folder: Path, sysfs: Path = Path("/sys"), cgroups: Path = Path("/sys/fs/cgroup"),
     gpus: Callable[[], GpuReading] | None = None, clock: Callable[[], float] = time.time,
 ) -> Values:  # fmt: skip
     """Return the state of this node; what cannot be read says why.
 
     Parameters
     ----------
-    job
-        Number of the job.
+    key
+        Cluster and number of the job.
     jobs_folder
         Where its prolog wrote down what it has.
     gpus
@@ -57,9 +58,9 @@ def node_state(
         "gpus": [] if reading is None else [*map(_gpu, reading.gpus), *map(_lost, reading.lost)],
         "gpu_problem": gpu_problem,
         "driver": None if reading is None else reading.driver,
-        "job_gpus": _job_gpus(job, reading, cgroup_reader, jobs_folder),
+        "job_gpus": _job_gpus(key, reading, cgroup_reader, jobs_folder),
         **_ports(sysfs),
-        "cgroup": _cgroup(job, cgroup_reader),
+        "cgroup": _cgroup(key.job, cgroup_reader),
     }
 
 
@@ -104,14 +105,15 @@ def _lost(gpu: LostGpu) -> Values:
     return {"uuid": gpu.uuid, "index": gpu.index, "pci": gpu.pci, "model": gpu.model, "lost": gpu.why}
 
 
-def _job_gpus(job: str, reading: GpuReading | None, cgroups: CgroupReader, jobs_folder: Path) -> list[str] | None:
+def _job_gpus(key: JobKey, reading: GpuReading | None, cgroups: CgroupReader, jobs_folder: Path) -> list[str] | None:
     """Return UUIDs of the GPUs that Slurm gave to the job; ``None`` where that cannot be told."""
     try:
         runs = JobMapper(cgroups, folder=jobs_folder).read(reading).jobs
     except (OSError, OpskError, ValueError):
         return None
     for run in runs:
-        if run.job_id == job or run.job == job:
+        cluster = run.file.cluster if run.file is not None else None
+        if key.job in (run.job_id, run.job) and cluster in (None, key.cluster or None):
             own = [gpu.parent or gpu.uuid for gpu in run.gpus if gpu.allocated]
             return own if own and run.gpus_from is not None else None
     return None

@@ -80,7 +80,7 @@ def claim_report(folder: Path, note: JobFile) -> bool:
     OSError
         That cannot be written down.
     """
-    mark = job_folder(folder, note.job_id) / f".report@{run_start_s(note)}"
+    mark = job_folder(folder, note.key) / f".report@{run_start_s(note)}"
     mine = (note.node or os.uname().nodename.partition(".")[0])[:_LONGEST_NAME]
     mark.parent.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     try:

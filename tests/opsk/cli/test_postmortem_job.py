@@ -156,3 +156,19 @@ def test_there_is_nothing_to_do_about_a_job_that_did_well(site: Path, monkeypatc
     monkeypatch.setenv("STATE", "COMPLETED")
     assert opsk("77", "--automatic", "--note", str(note)).returncode == 0
     assert not note.exists()
+
+
+def test_each_cluster_has_a_report_on_its_job_of_this_number(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector tells whose job it is, as the job's prolog knew."""
+    for cluster in ("east", "west"):
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+        assert opsk("77", "--automatic").returncode == 1
+    kept = site / "kept"
+    assert sorted(path.parent.name for path in kept.glob("*/report.json")) == ["east.77", "west.77"]
+    assert json.loads((kept / "west.77" / "report.json").read_text())["job"]["cluster"] == "west"
+    listed = answer("--list")
+    assert [(entry["job"], entry["cluster"]) for entry in listed["reports"]] == [("77", "west")]
+    assert listed["other_clusters"] == 1
+    assert "1 of other clusters: see opsk postmortem --list --all-clusters" in opsk("--list").stdout
+    assert {entry["cluster"] for entry in answer("--list", "--all-clusters")["reports"]} == {"east", "west"}
+    assert "east.77" in opsk("--list", "--all-clusters").stdout

@@ -100,3 +100,16 @@ def test_whatever_is_kept_as_a_report_can_be_shown(said: object) -> None:
 def test_what_is_no_post_mortem_is_shown_as_it_is() -> None:
     for content in ("# a report in Markdown", '{"rows": []}', "[1]", ""):
         assert report_text(content) == content
+
+
+def test_reports_on_jobs_of_other_clusters_are_not_listed(folder: Path) -> None:
+    """Several clusters keep their reports in one folder; opsk 0.1 kept one by the number alone."""
+    for name in ("east.77", "west.77"):
+        (folder / name).mkdir()
+        (folder / name / "report.json").write_bytes((folder / "77" / "report.json").read_bytes())
+    reports = ReportFolder(folder)
+    listed = {
+        cluster: {Path(row.path).parent.name for row in reports.reports(cluster)} for cluster in ("east", "west", "")
+    }
+    assert listed == {"east": {"east.77", "77"}, "west": {"west.77", "77"}, "": {"east.77", "west.77", "77"}}
+    assert {row.job for row in reports.reports("east")} == {"77"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsk.errors import InputError
+from opsk.job_key import JobKey
 from opsk_tui.sources.report_text import report_text
 from opsk_tui.view import ReportRow
 
@@ -38,13 +39,19 @@ class ReportFolder:
         """Whether the site keeps reports in a folder."""
         return self._folder is not None
 
-    def reports(self) -> tuple[ReportRow, ...]:
-        """Return the reports, the newest first; one that was known before is not read again."""
+    def reports(self, cluster: str = "") -> tuple[ReportRow, ...]:
+        """Return the reports, the newest first; one that was known before is not read again.
+
+        Parameters
+        ----------
+        cluster
+            Only those on its jobs, where several clusters keep theirs in one folder; empty for all.
+        """
         from opsk.postmortem.evidence.index import JSON_REPORT, entries_of
 
         if self._folder is None:
             return ()
-        found, _ = entries_of(self._folder, limit=MOST_REPORTS, known=self._known)
+        found, _ = entries_of(self._folder, limit=MOST_REPORTS, known=self._known, cluster=cluster)
         self._known = {entry.folder: entry for entry in found}
         return tuple(
             ReportRow(
@@ -78,5 +85,7 @@ class ReportFolder:
                     raise InputError(f"{path}: no regular file")
                 data = stream.read(LARGEST_BYTES)
         except OSError as error:
-            raise InputError(f"{path}: {error.strerror}", hint=f"opsk postmortem {Path(path).parent.name}") from error
+            key = JobKey.of_file_name(Path(path).parent.name)
+            hint = f"opsk postmortem {key.job}" if key is not None else ""
+            raise InputError(f"{path}: {error.strerror}", hint=hint) from error
         return report_text(data.decode("utf-8", errors="replace"))

@@ -209,3 +209,33 @@ def test_a_file_of_another_user_is_not_believed(paths: NodePaths) -> None:
     (path,) = (paths.folder / "77").glob("*.json")
     os.chown(path, 65534, 65534)
     assert read_node_files([paths.folder / "77"]).files == ()
+
+
+def test_jobs_of_two_clusters_with_one_number_have_evidence_of_their_own(paths: NodePaths) -> None:
+    """A host that is a node of both, with one spool and one folder of evidence."""
+    for cluster in ("east", "west"):
+        slurm(paths, "prolog", SLURM_CLUSTER_NAME=cluster, SLURM_JOB_USER=f"ada-{cluster}")
+    assert Collector(paths, gpus=gpus).collect().started == ["77", "77"]
+    for cluster in ("east", "west"):
+        slurm(paths, "epilog", SLURM_CLUSTER_NAME=cluster)
+        assert Collector(paths, gpus=gpus).collect().ended == ["77"]
+    for cluster in ("east", "west"):
+        said = kept(paths, f"{cluster}.77")
+        assert (said["note"]["user"], said["note"]["cluster"]) == (f"ada-{cluster}", cluster)
+        assert said["start"]["gpus"], "the snapshot of this job's own start"
+    assert sorted(path.name for path in paths.folder.iterdir()) == ["east.77", "west.77"]
+
+
+def test_a_job_that_began_under_opsk_0_1_keeps_its_start(paths: NodePaths) -> None:
+    """The node was updated while the job ran: note and snapshot are called by the number alone."""
+    slurm(paths, "prolog", SLURM_CLUSTER_NAME="east")
+    assert Collector(paths, gpus=gpus).collect().started == ["77"]
+    (snapshot,) = (paths.spool / "started").iterdir()
+    said = json.loads(snapshot.read_text())
+    said["run"] = said["run"].removeprefix("east.")
+    snapshot.unlink()
+    (snapshot.parent / snapshot.name.removeprefix("east.")).write_text(json.dumps(said))
+    (paths.jobs_folder / "east.77").rename(paths.jobs_folder / "77")
+    slurm(paths, "epilog", SLURM_CLUSTER_NAME="east")
+    assert Collector(paths, gpus=gpus).collect().ended == ["77"]
+    assert kept(paths, "east.77")["start"]["gpus"]

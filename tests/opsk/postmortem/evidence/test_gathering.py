@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, SlurmError
+from opsk.job_key import JobKey
 from opsk.postmortem.evidence import Asked, gather_job
-from opsk.postmortem.evidence.node_files import FORM
+from opsk.postmortem.evidence.node_files import FORM, folders_of_job, read_node_files
 from opsk.postmortem.evidence.slurm_facts import reason_signs
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
@@ -67,7 +68,7 @@ class Controller:
         raise AssertionError
 
     def config(self) -> dict[str, str]:
-        raise AssertionError
+        return {"ClusterName": "east"}
 
 
 def run(folder: Path, **more: object) -> AccountedRun:
@@ -184,3 +185,46 @@ def test_the_last_checkpoint_is_told(tmp_path: Path) -> None:
     found = gather_job(Asked(job_id="77"), accounting=Accounting(run(tmp_path, end_s=time.time())), client=Controller())
     (saved_sign,) = [sign for sign in found.signs if sign.signature == "checkpoint.saved"]
     assert (saved_sign.fields["iteration"], saved_sign.role) == ("5", Role.PROGRESS)
+
+
+def kept_by(folder: Path, name: str, node: str, cluster: str | None) -> None:
+    """Let a node have kept evidence in a folder; opsk 0.1 called folders by the number alone."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    note = {} if cluster is None else {"cluster": cluster}
+    said = {"form": FORM, "node": node, "from_s": 900.0, "until_s": 2000.0, "start": {}, "end": {}, "note": note}
+    (folder / name / f"{node}@1000.json").write_text(json.dumps(said))
+
+
+def test_evidence_of_another_clusters_job_with_this_number_is_not_believed(tmp_path: Path) -> None:
+    """Both clusters keep evidence in one folder, and kept it there when folders were called by the number alone."""
+    kept_by(tmp_path, "east.77", "e0", "east")
+    kept_by(tmp_path, "west.77", "w0", "west")
+    kept_by(tmp_path, "77", "e1", "east")
+    kept_by(tmp_path, "77", "w1", "west")
+    kept_by(tmp_path, "77", "x1", None)
+    accounting = Accounting(run(tmp_path, cluster="east", nodes=("e0", "e1", "x1")))
+    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
+    assert found.gathered["node_files"] == "3 of 3 nodes"
+    west = Accounting(run(tmp_path, cluster="west", nodes=("w0", "w1", "x1", "w2")))
+    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=west, client=Controller())
+    assert found.gathered["node_files"] == "3 of 4 nodes"
+
+
+def test_slurmctld_tells_the_cluster_where_the_accounting_does_not(tmp_path: Path) -> None:
+    kept_by(tmp_path, "east.77", "e0", "east")
+    kept_by(tmp_path, "west.77", "w0", "west")
+    accounting = Accounting(run(tmp_path, nodes=("e0", "e1")))
+    found = gather_job(Asked(job_id="77", folder=tmp_path), accounting=accounting, client=Controller())
+    assert found.gathered["node_files"] == "1 of 2 nodes"
+    assert found.job is not None
+    assert found.job.cluster == "east"
+
+
+def test_where_nobody_tells_the_cluster_it_is_the_only_one_or_is_asked_for(tmp_path: Path) -> None:
+    kept_by(tmp_path, "west.77", "w0", "west")
+    (found,) = read_node_files(folders_of_job(tmp_path, JobKey(job="77"))).files
+    assert found["node"] == "w0"
+    kept_by(tmp_path, "east.77", "e0", "east")
+    with pytest.raises(InputError, match=r"job 77 of each of the clusters east, west") as refused:
+        folders_of_job(tmp_path, JobKey(job="77"))
+    assert "SLURM_CLUSTER_NAME" in refused.value.hint

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError, SlurmError
+from opsk.job_key import JobKey
 from opsk.postmortem.evidence import missed
 from opsk.postmortem.evidence.missed import EVERY_S, GRACE_S, MOST_REPORTS, report_missed
+from opsk.postmortem.evidence.node_files import job_folder
 from opsk.slurm.accounting import AccountedRun, AccountingClient
 
 NOW_S = 1_800_000_000.0
@@ -44,18 +46,21 @@ class Site:
         self.now_s, self.written, self.took_s = NOW_S, [], 0.0  # type: ignore[var-annotated]
         self.broken: set[str] = set()
 
-    def report(self, number: str) -> None:
+    def report(self, key: JobKey) -> None:
         self.now_s += self.took_s
-        if number in self.broken:
+        if key.job in self.broken:
             raise InputError("no room")
-        self.written.append(number)
-        (self.folder / number).mkdir(parents=True, exist_ok=True)
-        (self.folder / number / "report.json").write_text("{}")
-        os.utime(self.folder / number / "report.json", (self.now_s, self.now_s))
+        self.written.append(key.job)
+        folder = job_folder(self.folder, key)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text("{}")
+        os.utime(folder / "report.json", (self.now_s, self.now_s))
 
-    def look(self, later_s: float = 0.0) -> missed.Looked:
+    def look(self, later_s: float = 0.0, cluster: str = "") -> missed.Looked:
         self.now_s += later_s
-        return report_missed(self.folder, self.spool, self.accounting, self.report, clock=lambda: self.now_s)
+        return report_missed(
+            self.folder, self.spool, self.accounting, self.report, clock=lambda: self.now_s, cluster=cluster
+        )
 
 
 def test_a_job_without_a_report_gets_one_and_only_one(tmp_path: Path) -> None:
@@ -73,13 +78,13 @@ def test_nodes_that_live_have_time_to_report_themselves(tmp_path: Path) -> None:
 
 def test_what_a_node_has_reported_on_is_not_reported_on_again(tmp_path: Path) -> None:
     site = Site(tmp_path, run(7, 2 * GRACE_S))
-    site.report("7")
+    site.report(JobKey(job="7"))
     assert site.look().reported == []
 
 
 def test_an_earlier_run_of_the_job_is_no_report_on_this_one(tmp_path: Path) -> None:
     site = Site(tmp_path, run(7, 2 * GRACE_S))
-    site.report("7")
+    site.report(JobKey(job="7"))
     os.utime(site.folder / "7" / "report.json", (NOW_S - 9 * GRACE_S,) * 2)
     assert site.look().reported == ["7"]
 
@@ -137,10 +142,10 @@ def test_an_accounting_that_does_not_answer_is_asked_for_the_same_time_again(tmp
 def test_two_looks_at_once_are_one(tmp_path: Path) -> None:
     site = Site(tmp_path, run(7, 2 * GRACE_S))
 
-    def again(number: str) -> None:
+    def again(key: JobKey) -> None:
         with pytest.raises(InputError, match="goes on"):
             report_missed(site.folder, site.spool, site.accounting, site.report)
-        site.report(number)
+        site.report(key)
 
     report_missed(site.folder, site.spool, site.accounting, again, clock=lambda: NOW_S)
     assert site.written == ["7"]
@@ -153,3 +158,20 @@ def test_what_is_written_down_may_be_damaged(tmp_path: Path, text: str) -> None:
     (site.spool / "missed.json").write_text(text)
     assert site.look().reported == ["7"]
     assert set(json.loads((site.spool / "missed.json").read_text())) == {"at_s", "until_s"}
+
+
+def test_a_job_of_another_cluster_is_no_report_on_this_one(tmp_path: Path) -> None:
+    """One host looks for two clusters, which keep their reports in one folder."""
+    east = Site(tmp_path, run(7, 2 * GRACE_S, cluster="east"))
+    assert east.look(cluster="east").reported == ["7"]
+    west = Site(tmp_path, run(7, 2 * GRACE_S, cluster="west"))
+    looked = west.look(cluster="west")
+    assert (looked.due, looked.reported) == (True, ["7"]), "how far the look at east came says nothing of west"
+    assert sorted(path.name for path in east.folder.iterdir()) == ["east.7", "west.7"]
+    assert not west.look(later_s=1.0, cluster="west").due
+
+
+def test_what_opsk_0_1_has_reported_on_is_not_reported_on_again(tmp_path: Path) -> None:
+    site = Site(tmp_path, run(7, 2 * GRACE_S, cluster="east"))
+    site.report(JobKey(job="7"))
+    assert site.look(cluster="east").reported == []

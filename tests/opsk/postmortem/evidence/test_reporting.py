@@ -156,3 +156,11 @@ def test_a_site_without_automatic_reports_keeps_no_notes(paths: NodePaths) -> No
     ends(paths)
     assert Collector(paths, gpus=lambda: reading()).collect().ended == ["77"]
     assert left(paths) == []
+
+
+def test_each_cluster_has_a_node_that_reports_on_its_job_of_this_number(paths: NodePaths) -> None:
+    note = ends(paths)
+    east, west = replace(note, cluster="east", node="e0"), replace(note, cluster="west", node="w0")
+    assert claim_report(paths.folder, east)
+    assert claim_report(paths.folder, west)
+    assert not claim_report(paths.folder, replace(east, node="e1"))
