@@ -78,13 +78,20 @@ def _recurrence(report: Report) -> tuple[Recurrence, ...]:
     try:
         engine = site_store(writing=False)
         try:
-            known: Known = known_failures(engine, days=site.postmortem.days, before_s=_end_s(report))
+            known: Known = known_failures(
+                engine, days=site.postmortem.days, before_s=_end_s(report), cluster=_cluster(report)
+            )
         finally:
             engine.dispose()
     except OpskError as error:
         click.echo(f"opsk: earlier failures: {harmless(error.message)}", err=True)
         return ()
     return recurrence_of(report, known, days=site.postmortem.days)
+
+
+def _cluster(report: Report) -> str | None:
+    """Return whose job it was: nodes of other clusters have the same names. ``None`` where nobody tells it."""
+    return (report.job.cluster or None) if report.job is not None else None
 
 
 def _end_s(report: Report) -> float:

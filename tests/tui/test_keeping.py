@@ -143,6 +143,22 @@ def test_what_was_repaired_while_nobody_looked_is_over_after_a_while(tmp_path: P
     assert failures(engine, still=True) == []
 
 
+def test_failures_and_jobs_of_another_cluster_in_the_store_are_left_alone(tmp_path: Path) -> None:
+    """Nodes of two clusters have the same names, and their jobs the same numbers."""
+    engine = open_store(f"sqlite:///{tmp_path / 'opsk.db'}")
+    writer = DirectWriter(engine)
+    west = replace(view(0, job(10), events=(EVENT,)), cluster="west")
+    writer.write(Keeper().records(west))
+    here = Keeper(still_open=failures(engine, still=True), unfinished=jobs(engine, running=True))
+    for at_s in (10, 20 + SETTLE_S):
+        found = here.records(view(at_s))
+        assert of(FailureSeen, found) == []
+        assert of(JobSeen, found) == []
+    (begun,) = of(FailureSeen, here.records(view(30 + SETTLE_S, events=(EVENT,))))
+    assert begun.cluster == "lab"
+    assert [each.cluster for each in failures(engine, still=True)] == ["west"]
+
+
 def test_what_is_told_twice_is_kept_once(tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path / 'opsk.db'}")
     writer = DirectWriter(engine)

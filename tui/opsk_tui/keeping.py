@@ -81,17 +81,15 @@ class Keeper:
         ended: Ended = lambda job, submitted: None,
     ) -> None:
         self._every_s, self._endings = every_s, Endings(ended)
-        self._unfinished = tuple(unfinished)
-        self._told_at = {(each.job, each.submitted_at): each.at for each in self._unfinished}
+        self._still_open, self._unfinished = tuple(still_open), tuple(unfinished)
+        self._is_taken_over = False
+        self._told_at: dict[tuple[str, datetime], datetime] = {}
         self._intervals: dict[tuple[str, datetime], _Interval] = {}
         self._jobs: dict[tuple[str, datetime], tuple[JobView, JobSeen]] = {}
         self._failing: dict[tuple[str, float], _Failing] = {}
         self._before: dict[str, list[FailureSeen]] = {}
         self._cluster: tuple[str, int, int] | None = None
         self._began_s: float | None = None
-        for each in still_open:
-            if each.source == SOURCE and each.cleared_at is None:
-                self._before.setdefault(each.what, []).append(each)
 
     def records(self, view: ClusterView, *, is_last: bool = False) -> list[Record]:
         """Return what is new in a view; with ``is_last`` what was measured so far as well.
@@ -100,6 +98,7 @@ class Keeper:
         """
         if not view.cluster:
             return []
+        self._take_over(view.cluster)
         found: list[Record] = [*self._of_cluster(view)]
         live = set()
         for job in view.jobs:
@@ -109,6 +108,17 @@ class Keeper:
         found += self._gone(view, live)
         found += self._of_events(view)
         return found
+
+    def _take_over(self, cluster: str) -> None:
+        """Take over what an earlier keeper told of this cluster; a store may have others with parts of the same names."""
+        if self._is_taken_over:
+            return
+        self._is_taken_over = True
+        self._unfinished = tuple(each for each in self._unfinished if each.cluster == cluster)
+        self._told_at = {(each.job, each.submitted_at): each.at for each in self._unfinished}
+        for each in self._still_open:
+            if each.cluster == cluster and each.source == SOURCE and each.cleared_at is None:
+                self._before.setdefault(each.what, []).append(each)
 
     def _of_cluster(self, view: ClusterView) -> list[ClusterSeen]:
         said = (view.cluster, len(view.nodes), sum(node.gpus for node in view.nodes))
@@ -175,7 +185,7 @@ class Keeper:
         found: list[Record] = []
         if self._unfinished and any(state.source is Source.SLURM and not state.problem for state in view.sources):
             for seen in self._unfinished:
-                if seen.cluster == view.cluster and (seen.job, seen.submitted_at) not in live:
+                if (seen.job, seen.submitted_at) not in live:
                     self._endings.add(seen, view.taken_at_s)
             self._unfinished = ()
         for key in [key for key in self._jobs if key not in live]:

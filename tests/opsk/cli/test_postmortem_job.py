@@ -9,12 +9,17 @@ import stat
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opsk.postmortem.evidence.node_files import FORM
+from opsk.store.engine import open_store
+from opsk.store.failures import FailureSeen
+from opsk.store.writing import DirectWriter
 
 SACCT = r"""#!/usr/bin/python3
 # Stands for sacct with one job, whose state is in the environment.
@@ -172,3 +177,20 @@ def test_each_cluster_has_a_report_on_its_job_of_this_number(site: Path, monkeyp
     assert "1 of other clusters: see opsk postmortem --list --all-clusters" in opsk("--list").stdout
     assert {entry["cluster"] for entry in answer("--list", "--all-clusters")["reports"]} == {"east", "west"}
     assert "east.77" in opsk("--list", "--all-clusters").stdout
+
+
+def test_failures_of_another_clusters_node_of_this_name_are_not_this_ones(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site / "opsk.toml").write_text(f'{(site / "opsk.toml").read_text()}[store]\nurl = "sqlite:///{site}/opsk.db"\n')
+    monkeypatch.setenv("STATE", "FAILED")
+    seen = FailureSeen(
+        cluster="west", at=datetime.fromtimestamp(500, UTC), failure="gpu_hardware", what="node:n1",
+        source="postmortem", node="n1", job="12", document={"user": "bob"},
+    )  # fmt: skip
+    DirectWriter(open_store(f"sqlite:///{site}/opsk.db")).write([seen, replace(seen, job="13", at=seen.at)])
+    earlier = {}
+    for cluster in ("east", "west"):
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+        earlier[cluster] = [each["failures"] for each in answer("77")["recurrence"]]
+    assert earlier == {"east": [], "west": [3]}, "two of before, and this one"
