@@ -110,7 +110,7 @@ class Keeper:
         return found
 
     def _take_over(self, cluster: str) -> None:
-        """Take over what an earlier keeper told of this cluster; a store may have others with parts of the same names."""
+        """Take over what an earlier keeper told of this cluster; a store may have others, with parts called alike."""
         if self._is_taken_over:
             return
         self._is_taken_over = True

@@ -81,8 +81,12 @@ class Site:
         eventually(lambda: self.lab.run("squeue", "-h", "-j", job).stdout.strip(), lambda said: not said, seconds)
         return state
 
+    def folder_of(self, job: str) -> Path:
+        """Return where evidence and report of a job lie."""
+        return self.lab.path / "log" / "postmortem" / f"{self.lab.cluster}.{job}"
+
     def await_evidence(self, job: str, nodes: int) -> None:
-        kept = self.lab.path / "log" / "postmortem" / job
+        kept = self.folder_of(job)
         eventually(lambda: len(list(kept.glob("n*@*.json"))), lambda count: count >= nodes, 90.0)
 
     def postmortem(self, job: str, *options: str) -> dict[str, Any]:
@@ -206,13 +210,13 @@ def test_a_healthy_job_has_no_cause_and_no_report(site: Site, jobs: dict[str, st
     assert (report["state"], report["root_cause"]) == ("COMPLETED", None)
     assert report["actions"] == []
     time.sleep(3)
-    assert not (site.lab.path / "log" / "postmortem" / job / "report.json").exists()
+    assert not (site.folder_of(job) / "report.json").exists()
 
 
 def test_a_report_is_written_by_itself_and_is_in_the_index(site: Site, jobs: dict[str, str]) -> None:
     job = jobs["reported"]
     site.await_end(job)
-    written = site.lab.path / "log" / "postmortem" / job / "report.json"
+    written = site.folder_of(job) / "report.json"
     eventually(written.exists, bool, 90.0)
     report = json.loads(written.read_text())
     assert (report["root_cause"]["class"], report["state"]) == ("software", "FAILED")
@@ -394,7 +398,7 @@ def test_a_node_that_goes_away(site: Site) -> None:
 
 def looks_for_missed(site: Site, job: str) -> None:
     """The host that asks the accounting for what no epilog told of: the report is written, and only once."""
-    written = site.lab.path / "log" / "postmortem" / job / "report.json"
+    written = site.folder_of(job) / "report.json"
     assert not written.exists()
     settings = site.lab.path / "etc" / "opsk.toml"
     settings.write_text(settings.read_text().replace("[postmortem]\n", "[postmortem]\nmissed_after_s = 0\n"))
