@@ -201,7 +201,8 @@ class Collector:
         from_s = (note.start_unix_s or note.written_unix_s) - BEFORE_S
         booted_s = boot_unix_s()
         # The logs are read first: their reader is a fork of this process, which the GPUs' reader makes threads in.
-        tails, log_problem = output_tails(told_logs(note, note.job_id), note.job_id, person_of(note.uid))
+        told, began_s = told_logs(note, note.job_id), note.start_unix_s or note.written_unix_s
+        tails, log_problem = output_tails(told, note.job_id, person_of(note.uid), since_s=began_s)
         dumps = self._dumps(note, from_s, ended_s)
         kernel = kernel_lines(self._paths.kernel_log, from_s, ended_s + AFTER_S, boot_unix_s=booted_s)
         return {

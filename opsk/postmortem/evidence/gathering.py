@@ -193,7 +193,7 @@ def _output(
     uid, is_root = person.uid if person is not None else None, os.geteuid() == 0
 
     def read() -> bytes:
-        paths = output_files(told, said.number or said.facts.job_id, uid)
+        paths = output_files(told, said.number or said.facts.job_id, uid, since_s=said.facts.start_s)
         if not paths:
             return _EVIDENCE.dump_json(Evidence())
         evidence = read_logs(

@@ -1,6 +1,7 @@
 """Where did a job write? By what Slurm tells, and beside it: files of its user whose names have the job's number.
 
-Only regular files are named, never through a link, by root only those of the job's own user.
+Only regular files are named, never through a link, by root only those of the job's own user. What was last written
+before the job began is of another job with this number, as other clusters have.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from opsk.telemetry.job_files import JobFile
 from opsk.telemetry.job_logs import told_logs
 
 MOST_FILES = 4096
+SLACK_S = 300.0
+"""Clocks of storage and nodes differ by less."""
 _MOST_ENTRIES = 100_000
 _LOG_ENDS = frozenset(("", ".out", ".err", ".log", ".txt", ".stdout", ".stderr", ".output", ".gz", ".xz", ".bz2"))
 
@@ -34,8 +37,16 @@ def told_paths(facts: JobFacts, *, work_dir: str, std_out: str, std_err: str) ->
     return told_logs(file, label, facts.name or None)
 
 
-def output_files(told: Iterable[Path], job_id: str, uid: int | None) -> tuple[Path, ...]:
-    """Return the files that are there: those told, and what beside them has the job's number in its name."""
+def output_files(
+    told: Iterable[Path], job_id: str, uid: int | None, *, since_s: float | None = None
+) -> tuple[Path, ...]:
+    """Return the files that are there: those told, and what beside them has the job's number in its name.
+
+    Parameters
+    ----------
+    since_s
+        When the job began [s since 1970]; ``None`` where nobody tells.
+    """
     told = tuple(dict.fromkeys(told))
     found: dict[Path, None] = dict.fromkeys(path for path in told if is_readable_file(path, uid))
     number = re.match(r"\d+", job_id)
@@ -45,7 +56,9 @@ def output_files(told: Iterable[Path], job_id: str, uid: int | None) -> tuple[Pa
     for folder in dict.fromkeys(path.parent for path in told):
         for name in _names(folder):
             path = folder / name
-            if own.search(name) and path.suffix in _LOG_ENDS and path not in found and is_readable_file(path, uid):
+            if not own.search(name) or path.suffix not in _LOG_ENDS or path in found:
+                continue
+            if is_readable_file(path, uid, written_since_s=since_s and since_s - SLACK_S):
                 found[path] = None
             if len(found) >= MOST_FILES:
                 return tuple(found)
@@ -66,7 +79,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def is_readable_file(path: Path, uid: int | None) -> bool:
+def is_readable_file(path: Path, uid: int | None, *, written_since_s: float | None = None) -> bool:
     """Tell whether this is a regular file, no link, that the caller may read; by root, one of the job's user."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -76,4 +89,5 @@ def is_readable_file(path: Path, uid: int | None) -> bool:
         facts = os.fstat(handle)
     finally:
         os.close(handle)
-    return stat.S_ISREG(facts.st_mode) and (os.geteuid() != 0 or uid is None or facts.st_uid == uid)
+    is_own = os.geteuid() != 0 or uid is None or facts.st_uid == uid
+    return stat.S_ISREG(facts.st_mode) and is_own and facts.st_mtime >= (written_since_s or 0.0)

@@ -25,14 +25,22 @@ _ERROR = re.compile(
 DEADLINE_S = 30.0
 
 
-def output_tails(told: Sequence[Path], job_id: str, person: Person | None) -> tuple[list[dict[str, Any]], str]:
-    """Return the ends of a job's logs, read with its user's rights, and why there may be none."""
+def output_tails(
+    told: Sequence[Path], job_id: str, person: Person | None, *, since_s: float | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the ends of a job's logs, read with its user's rights, and why there may be none.
+
+    Parameters
+    ----------
+    since_s
+        When the job began [s since 1970].
+    """
 
     def read() -> bytes:
         uid = person.uid if person is not None else None
         found: list[dict[str, Any]] = []
         size = 0
-        for path in output_files(told, job_id, uid)[:MOST_LOGS]:
+        for path in output_files(told, job_id, uid, since_s=since_s)[:MOST_LOGS]:
             found.append(_tail(path))
             size += len(found[-1].get("tail", ""))
             if size > _TAIL_FILES_BYTES:

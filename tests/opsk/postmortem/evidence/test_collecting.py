@@ -239,3 +239,16 @@ def test_a_job_that_began_under_opsk_0_1_keeps_its_start(paths: NodePaths) -> No
     slurm(paths, "epilog", SLURM_CLUSTER_NAME="east")
     assert Collector(paths, gpus=gpus).collect().ended == ["77"]
     assert kept(paths, "east.77")["start"]["gpus"]
+
+
+def test_a_log_of_another_job_with_this_number_is_not_kept(paths: NodePaths) -> None:
+    """The user's directory has a log of a job 77 of another cluster, which ended before this one began."""
+    for name, said in (("out-77.txt", "RuntimeError: ours"), ("rank0-77.log", "RuntimeError: ours too")):
+        (paths.spool.parent / name).write_text(f"{said}\n")
+    other = paths.spool.parent / "west-77.log"
+    other.write_text("RuntimeError: theirs\n")
+    os.utime(other, (time.time() - 86400, time.time() - 86400))
+    slurm(paths, "prolog")
+    slurm(paths, "epilog")
+    Collector(paths, gpus=gpus).collect()
+    assert {Path(log["path"]).name for log in kept(paths)["logs"]} == {"out-77.txt", "rank0-77.log"}
