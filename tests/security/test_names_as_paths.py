@@ -48,7 +48,7 @@ def test_a_name_of_the_catalogue_is_no_path(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [*OUT, "4711/..", "٤٧١١", "4711\n", "-1", "1e3", "99999999999"])
-def test_a_jobs_folder_is_named_by_cluster_and_digits_alone(number: str, tmp_path: Path) -> None:
+def test_a_jobs_folder_is_named_by_digits_alone(number: str, tmp_path: Path) -> None:
     with pytest.raises(OpskError):
         job_folder(tmp_path, JobKey(cluster="hall-2", job=number))
 
