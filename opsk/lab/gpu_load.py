@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from opsk.job_key import JobKey
 from opsk.lab.machine import put
 
 
@@ -33,19 +34,19 @@ class GpuLoad:
 _LOAD = TypeAdapter(GpuLoad)
 
 
-def load_file(jobs: Path, job_id: str) -> Path:
+def load_file(jobs: Path, job: JobKey) -> Path:
     """Return where the load of a job stands in a node's folder of jobs; its epilog removes all that is called so."""
-    return jobs / f"{job_id}.load"
+    return jobs / f"{job.file_name}.load"
 
 
-def read_load(jobs: Path, job_id: str) -> GpuLoad | None:
+def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
     """Return what a job asks of its GPUs on a node; ``None`` where nobody has said."""
     try:
-        return _LOAD.validate_json(load_file(jobs, job_id).read_bytes())
+        return _LOAD.validate_json(load_file(jobs, job).read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def write_load(jobs: Path, job_id: str, load: GpuLoad) -> None:
+def write_load(jobs: Path, job: JobKey, load: GpuLoad) -> None:
     """Write what a job asks of its GPUs on a node."""
-    put(load_file(jobs, job_id), json.dumps(asdict(load)))
+    put(load_file(jobs, job), json.dumps(asdict(load)))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from opsk.job_key import JobKey
 from opsk.lab.gpu_load import write_load
 from opsk.lab.machine import MachineFolder
 from opsk.lab.machine_work import NodeJob, Work
@@ -80,7 +81,7 @@ class JobLoads:
         """Remember a job that is new and of which something is predicted."""
         if job.file is None or job.file.job_id in self._jobs:
             return
-        record = _record(folder, job.file.job_id)
+        record = _record(folder, job.file.key)
         need = None if record is None else need_of_record(record)
         if record is None or need is None:
             return
@@ -112,15 +113,17 @@ class JobLoads:
         for job_id, job in work.jobs.items():
             known = self._jobs.get(job_id)
             load = job.load if known is None else load_on(known.need, job_id, folder.name, job.gpus, pace=known.pace)
-            if load is not None and load != job.load:
-                write_load(folder.jobs, job_id, load)
+            if job.file is not None and load is not None and load != job.load:
+                write_load(folder.jobs, job.file.key, load)
             jobs[job_id] = replace(job, load=load)
         return Work(jobs=jobs)
 
 
-def _record(folder: MachineFolder, job_id: str) -> AdviceRecord | None:
+def _record(folder: MachineFolder, job: JobKey) -> AdviceRecord | None:
     """Return what was predicted of a job when it was submitted, as the lab's prolog put it beside the job's file."""
     try:
-        return AdviceRecord.parse((folder.jobs / f"{job_id}.advice").read_text(encoding="utf-8", errors="replace"))
+        return AdviceRecord.parse(
+            (folder.jobs / f"{job.file_name}.advice").read_text(encoding="utf-8", errors="replace")
+        )
     except OSError:
         return None

@@ -100,7 +100,7 @@ def find_work(folders: Iterable[MachineFolder], conf: Path, now_unix_s: float) -
                 file.job_id: NodeJob(
                     gpus=file.gpus,
                     steps=steps.get((folder.name, file.job_id), {}),
-                    load=read_load(folder.jobs, file.job_id),
+                    load=read_load(folder.jobs, file.key),
                     file=file,
                 )
                 for file in files[folder.name]

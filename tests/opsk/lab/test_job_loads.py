@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opsk.job_key import JobKey
 from opsk.lab.gpu_load import GpuLoad, load_file, read_load, write_load
 from opsk.lab.job_loads import JobLoads
 from opsk.lab.machine import MachineFolder
@@ -86,7 +87,7 @@ def test_a_job_that_was_submitted_again_is_predicted_once(folders: tuple[Machine
     for _ in range(3):
         turn(loads, folders)
     assert asked == ["7"]
-    assert all((load := read_load(folder.jobs, "8")) and load.power_w for folder in folders)
+    assert all((load := read_load(folder.jobs, JobKey(job="8"))) and load.power_w for folder in folders)
 
 
 def test_a_job_whose_log_is_slow_is_slow(folders: tuple[MachineFolder, ...], tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_job_without_a_prediction_has_no_load(
     submit(folders, "7", tmp_path / "log", record)
     loads = JobLoads(predict=lambda *_: pytest.fail("nothing was predicted"))
     assert list(turn(loads, folders).values()) == [None, None]
-    assert not load_file(folders[0].jobs, "7").exists()
+    assert not load_file(folders[0].jobs, JobKey(job="7")).exists()
 
 
 def test_a_job_that_has_ended_is_forgotten(folders: tuple[MachineFolder, ...], tmp_path: Path) -> None:
@@ -119,16 +120,16 @@ def test_a_job_that_has_ended_is_forgotten(folders: tuple[MachineFolder, ...], t
         for path in folder.jobs.iterdir():  # as opsk-epilog does: all that is called after the job
             path.unlink()
     assert turn(loads, folders) == {"n0": None, "n1": None}
-    assert not load_file(folders[0].jobs, "7").exists()
+    assert not load_file(folders[0].jobs, JobKey(job="7")).exists()
 
 
 def test_a_load_that_cannot_be_read_is_none(tmp_path: Path) -> None:
-    assert read_load(tmp_path, "7") is None
-    load_file(tmp_path, "7").write_text("{", encoding="ascii")
-    assert read_load(tmp_path, "7") is None
+    assert read_load(tmp_path, JobKey(job="7")) is None
+    load_file(tmp_path, JobKey(job="7")).write_text("{", encoding="ascii")
+    assert read_load(tmp_path, JobKey(job="7")) is None
     load = GpuLoad(memory_bytes=(1.0, 2.0), power_w=(3.0, 4.0), pace=0.5)
-    write_load(tmp_path, "7", load)
-    assert read_load(tmp_path, "7") == load
+    write_load(tmp_path, JobKey(job="7"), load)
+    assert read_load(tmp_path, JobKey(job="7")) == load
 
 
 def test_a_load_of_other_gpus_is_nobodys() -> None:
