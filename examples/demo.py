@@ -25,6 +25,9 @@ EXAMPLES = Path(__file__).resolve().parent
 ROOT = EXAMPLES.parent
 LAB = ROOT / ".demo"
 """Not the folder of ``opsk lab up``: the demo takes its lab down again, and nobody else's."""
+INTRODUCTION = """\
+This demo needs no GPU and no cluster. It starts a real Slurm on this machine, submits jobs, lets a GPU fail, and takes
+everything down again, in about a minute. Lines that begin with "sbatch: opsk" are what people see when they submit."""
 OPSK = (sys.executable, "-m", "opsk")
 NOT_FOR_THE_LAB = {"gcc", "libc6-dev", "python3-venv", "prometheus"}
 """A lab without gcc has no GPUs, one without Prometheus no alerts; it says so, and the rest is shown."""
@@ -47,6 +50,8 @@ FABRIC = (
 def main() -> int:
     """Run the demo; the exit status is 0 when every script was answered."""
     packages = find_missing_packages()
+    if not packages:
+        print(INTRODUCTION)
     failed = (show_without_lab(packages) if packages else show_with_lab()) + show_fabric()
     if not packages:
         print(
