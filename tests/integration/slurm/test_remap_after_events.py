@@ -238,7 +238,12 @@ def test_killed_in_the_middle_it_is_gone_on_with(watched_lab: RunningLab, job: s
     ]  # fmt: skip
     applying = subprocess.Popen(words, env=dict(watched_lab.environment), cwd=top)
     journals = top / "state" / "opsk" / "remaps"
-    until(lambda: any('"number":1,"said"' in file.read_text() for file in journals.glob(f"{job}-*.jsonl")), True)
+    until(
+        lambda: any(
+            '"number":1,"said"' in file.read_text() for file in journals.glob(f"{watched_lab.cluster}.{job}-*.jsonl")
+        ),
+        True,
+    )
     applying.kill()
     applying.wait()
     (left,) = [row for row in journal_of(watched_lab) if row["job"] == job]
