@@ -201,7 +201,7 @@ class Submissions:
         """
         end, spool = time.monotonic() + within_s, self.site.node_folder(node) / "spool" / "ended"
         while time.monotonic() < end:
-            if [*(self.site.evidence / number).glob(f"{node}@*.json"), *spool.glob(f".{number}.taken")]:
+            if [*self.site.evidence.glob(f"*.{number}/{node}@*.json"), *spool.glob(f".*.{number}.taken")]:
                 return
             time.sleep(0.5)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from opsk.job_key import JobKey
 from tests.soak.site import Site
 
 FIELDS = ("JobID", "JobIDRaw", "JobName", "State", "Submit", "Start", "End", "NodeList", "NNodes", "User", "AllocTRES",
@@ -72,9 +73,12 @@ def look(site: Site) -> Truth:
     """Read everything."""
     reports, evidence = {}, {}
     for folder in sorted(site.evidence.iterdir()):
-        evidence[folder.name] = sorted(path.name for path in folder.iterdir())
+        key = JobKey.of_file_name(folder.name)
+        if key is None:
+            continue
+        evidence[key.job] = sorted(path.name for path in folder.iterdir())
         if (folder / "report.json").exists():
-            reports[folder.name] = json.loads((folder / "report.json").read_text())
+            reports[key.job] = json.loads((folder / "report.json").read_text())
     exported = site.opsk("store", "export")
     store: dict[str, list[dict[str, Any]]] = {}
     for line in exported.stdout.splitlines():
