@@ -104,6 +104,8 @@ def advised_of(document: dict[str, Any]) -> Advised | None:
 
 
 if __name__ == "__main__":
+    import scipy.sparse  # noqa: F401 - else the first job that is placed waits for it
+
     from opsk_jobcheck.site_thinker import SiteThinker  # the advisor, which reads frames here, does not load all that
 
     logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")

@@ -10,7 +10,6 @@ import io
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 
 import click
 
@@ -53,6 +52,8 @@ class LazyCommands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all command words, sorted."""
+        from importlib.metadata import entry_points  # loads 60 modules: not for the core's own commands
+
         return sorted({*CORE_COMMANDS, *entry_points(group="opsk.commands").names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -61,6 +62,8 @@ class LazyCommands(click.Group):
             module, _, attribute = CORE_COMMANDS[cmd_name].partition(":")
             command = getattr(import_module(module), attribute)
         else:
+            from importlib.metadata import entry_points
+
             found = entry_points(group="opsk.commands", name=cmd_name)
             if not found:
                 return None

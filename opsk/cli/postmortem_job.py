@@ -17,7 +17,7 @@ from opsk.cli.postmortem_own import give_to_user, leave_mark
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey, cluster_part
-from opsk.postmortem.evidence import Asked, gather_job
+from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, entries_of
 from opsk.postmortem.evidence.node_files import job_folder, write_whole
 from opsk.postmortem.evidence.recurring import Known, recurrence_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.even_routes import EvenRoutes
@@ -19,6 +19,9 @@ from opsk.planner.flows import Flows
 from opsk.planner.routes import NO_LINKS, Path, Routes
 from opsk.planner.seats import NOWHERE, Index, Ports
 from opsk.planner.traffic import AXES
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _BULK_PAIRS = 2000
 """From so many leaf pairs on, one seating's traffic is laid on all cables at once rather than pair by pair."""
@@ -122,6 +125,8 @@ def _by_pair(
     routes: Routes,
 ) -> _Laid:
     """Look the path of each pair up, and add."""
+    from scipy.sparse import csr_matrix  # loads 170 modules: for those who place ranks only
+
     paths = _paths(pairs, ports, routes)
     no_path = np.array([path is None for path in paths], dtype=np.bool_)
     sent: dict[str, csr_matrix] = {}
@@ -167,6 +172,8 @@ def _all_rows(
     sent: Mapping[str, csr_matrix], paths: Sequence[Path], routes: Routes
 ) -> tuple[Index, dict[str, FloatColumn]]:
     """Add up what several seatings send: products of matrices of seatings, pairs and links."""
+    from scipy.sparse import csr_matrix
+
     link, share, lengths = _in_a_row(paths)
     rates = routes.rates
     is_used = np.zeros(rates.size, dtype=np.bool_)

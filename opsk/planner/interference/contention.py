@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix, vstack
 
 from opsk.costmodel.table import FloatColumn
 from opsk.planner.interference.fair_share import fair_levels
@@ -209,6 +208,8 @@ def _filled(
     job = running.job[entries].astype(np.int64)
     loose = np.array([not load.has_steps for load in running.loads], dtype=np.bool_)[job]
     row = np.unique(np.where(loose, len(running.loads) + np.arange(job.size), job), return_inverse=True)[1]
+    from scipy.sparse import csr_matrix, vstack  # loads 170 modules: for those with jobs beside them only
+
     others = csr_matrix(
         (running.asked[entries].astype(np.float64), (row, column)), shape=(int(row.max(initial=-1)) + 1, links.size)
     )

@@ -8,10 +8,14 @@ is as low or lower (max-min fairness with demands as weights: Bertsekas and Gall
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from opsk.costmodel.table import FloatColumn
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _TOLERANCE = 1e-12
 

@@ -1,7 +1,4 @@
-"""Which evidence is there of a job that failed? Kept on its nodes when it is fresh, gathered from all places later."""
+"""Which evidence is there of a job that failed? Kept on its nodes when it is fresh, gathered from all places later.
 
-from __future__ import annotations
-
-from opsk.postmortem.evidence.gathering import Asked, gather_job
-
-__all__ = ["Asked", "gather_job"]
+Nothing is imported here: collectors run beside jobs on every node, and need none of what reads a report's evidence.
+"""

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from opsk.errors import TelemetryError
-from opsk.postmortem.evidence import Asked, gather_job
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
+from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.node_files import read_node_files, write_whole
 from opsk.telemetry.gpu import GpuReading
 from opsk.telemetry.kernel_log import boot_unix_s

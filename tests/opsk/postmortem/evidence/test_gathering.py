@@ -13,7 +13,7 @@ import pytest
 
 from opsk.errors import InputError, SlurmError
 from opsk.job_key import JobKey
-from opsk.postmortem.evidence import Asked, gather_job
+from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.node_files import FORM, folders_of_job, read_node_files
 from opsk.postmortem.evidence.slurm_facts import reason_signs
 from opsk.postmortem.logs import LogFile

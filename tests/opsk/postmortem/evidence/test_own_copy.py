@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from opsk.cli.postmortem_job import keep_report
-from opsk.postmortem.evidence import Asked, gather_job
 from opsk.postmortem.evidence.as_user import Person, read_as
+from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.index import entries_of
 from opsk.postmortem.evidence.node_files import write_whole
 from opsk.postmortem.evidence.own_copy import for_owner, give_copies, own_copy
