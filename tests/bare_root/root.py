@@ -26,9 +26,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777,size=4g tmpfs "$root/tmp"
-for cache in $CACHES; do
-  mkdir -p "${cache%%:*}" "$root${cache##*:}" && mount --bind "${cache%%:*}" "$root${cache##*:}"
-done
+mkdir -p "$PIP_CACHE" "$root/root/.cache/pip" && mount --bind "$PIP_CACHE" "$root/root/.cache/pip"
 exec chroot "$root" /usr/bin/env -i $VARIABLES "$@"
 """
 _LIST_PROCESSES = r"""
@@ -99,12 +97,27 @@ class BareMachine:
                 (self.root / target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, self.root / target)
 
+    def take_cached_packages(self) -> None:
+        """Put the Debian packages that earlier tests fetched where apt looks for them."""
+        for package in self._package_cache.glob("*.deb"):
+            shutil.copyfile(package, self._archives / package.name)
+
+    def cache_packages(self) -> None:
+        """Keep the Debian packages that apt fetched for the next time; other runs may do the same meanwhile."""
+        self._package_cache.mkdir(parents=True, exist_ok=True)
+        for package in self._archives.glob("*.deb"):
+            kept = self._package_cache / package.name
+            if not kept.exists():
+                part = kept.with_name(f".{kept.name}.{os.getpid()}")
+                shutil.copyfile(package, part)
+                part.replace(kept)
+
     def run(self, command: str, timeout_s: float, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a shell command as root, with no variable of ours; all that it started is ended with it."""
         words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
         environment = {
             "PATH": os.environ["PATH"],
-            "CACHES": f"{CACHE}/opsk/apt-{self.suite}:/var/cache/apt/archives {CACHE}/pip:/root/.cache/pip",
+            "PIP_CACHE": str(CACHE / "pip"),
             "VARIABLES": " ".join(f"{name}={value}" for name, value in (self._variables() | variables).items()),
         }
         return subprocess.run(
@@ -121,6 +134,14 @@ class BareMachine:
         output, _, listing = done.stdout.rpartition(f"{mark}\n")
         done.stdout = output
         return done, list(_running(listing))
+
+    @property
+    def _archives(self) -> Path:
+        return self.root / "var" / "cache" / "apt" / "archives"
+
+    @property
+    def _package_cache(self) -> Path:
+        return CACHE / "opsk" / f"packages-{self.suite}"
 
     def _variables(self) -> Mapping[str, str]:
         passed = {name: value for name, value in os.environ.items() if NETWORK_VARIABLES.fullmatch(name)}

@@ -6,6 +6,7 @@ are those that are running now.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,18 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2 * FIRST_TIMEOUT_S)]
 
 
 @pytest.fixture
-def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> BareMachine:
+def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[BareMachine]:
     """A bare machine with a checkout in /root/opsk."""
     suite: str = request.param
     bare = copy_root(make_bare_root(suite, PACKAGES), tmp_path / "root")
     snapshot(root, bare / "root" / "opsk")
     machine = BareMachine(root=bare, suite=suite)
     machine.connect()
+    machine.take_cached_packages()
     if machine.run("apt-get -qq update && apt-cache show slurm-wlm >/dev/null", 120.0).returncode:
         pytest.skip(f"the packages of Debian {suite} cannot be reached from here")
-    return machine
+    yield machine
+    machine.cache_packages()
 
 
 def show_demo(machine: BareMachine) -> None:

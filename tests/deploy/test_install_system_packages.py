@@ -65,6 +65,7 @@ def test_as_root_only_what_is_missing_is_installed_and_a_failure_is_named(script
     calls = tmp_path / "calls"
     as_root(
         tmp_path,
+        'case "$*" in indextargets*) echo http://mirror; exit;; esac\n'
         f'echo "$DEBIAN_FRONTEND $*" >> {calls}\n'
         'case "$*" in *" install "*) test -x /usr/sbin/policy-rc.d && echo "E: no network today"; exit 100;; esac',
     )
@@ -96,3 +97,31 @@ def test_a_package_that_cannot_be_had_does_not_take_the_others_along(script: Pat
     alone = {line.split()[-1] for line in installed.read_text().splitlines()}
     assert {"slurm-client", "lua5.1", "gcc"} <= alone
     assert "python3-venv" in said.stdout
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize(
+    ("apt_get", "reason"),
+    [
+        (
+            "echo \"W: Failed to fetch http://mirror  Temporary failure resolving 'mirror'\"; exit 100",
+            "no package source answers (Temporary failure resolving): connect to a network and try again",
+        ),
+        ("[ $1 = indextargets ] || exit 100", "apt has no package source: see /etc/apt/sources.list"),
+    ],
+)
+def test_a_missing_network_or_source_is_said_with_what_to_do(script: Path, tmp_path: Path, apt_get: str, reason: str):
+    as_root(tmp_path, apt_get)
+    said = run(script, path=f"{tmp_path}:{os.environ['PATH']}", python="/nonexistent")
+    assert said.returncode == 0
+    assert said.stdout.splitlines()[-1].endswith(f"python3-venv: {reason}")
+
+
+def test_a_full_folder_of_temporary_files_is_named(script: Path, tmp_path: Path):
+    as_root(tmp_path, "exit 100")
+    stub(tmp_path, "mktemp", "echo /nonexistent/log")  # made, and then nothing can be written
+    said = run(script, path=f"{tmp_path}:{os.environ['PATH']}", python="/nonexistent")
+    assert said.returncode == 0
+    assert said.stderr == ""
+    last = said.stdout.splitlines()[-1]
+    assert last.startswith("system packages: cannot write to /tmp: free some space there; not installed: ")
