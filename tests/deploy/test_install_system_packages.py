@@ -119,7 +119,7 @@ def test_a_missing_network_or_source_is_said_with_what_to_do(script: Path, tmp_p
 
 def test_a_full_folder_of_temporary_files_is_named(script: Path, tmp_path: Path):
     as_root(tmp_path, "exit 100")
-    stub(tmp_path, "mktemp", "echo /nonexistent/log")  # made, and then nothing can be written
+    stub(tmp_path, "mktemp", "echo /proc/no/log")  # made, and then nothing can be written
     said = run(script, path=f"{tmp_path}:{os.environ['PATH']}", python="/nonexistent")
     assert said.returncode == 0
     assert said.stderr == ""
