@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ EPOCH = "1767225600"
 """2026-01-01: not the time of any file of the checkout."""
 
 
+HOME = tempfile.TemporaryDirectory(prefix="opsk-test-home-")
+"""Of the programs that tests here run: rpm makes its database in it. It goes with the process."""
 BUILD_TIMEOUT_S = 900
 """A build takes a minute; on two cores with all other tests beside it, several."""
 
@@ -60,7 +63,7 @@ def run(*words: str | Path, folder: Path | None = None, **environment: str) -> s
     return subprocess.run(
         [str(word) for word in words],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", **environment},
+        env={"PATH": os.environ["PATH"], "HOME": HOME.name, "LC_ALL": "C.UTF-8", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
