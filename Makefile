@@ -46,10 +46,11 @@ part-core part-soak $(WAITING):
 
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
 
-test: test-system setup check  ## make check, then every test (TESTS="tests/opsk/lab ...": only these)
 ifdef TESTS
+test: test-system setup
 	@$(PYTEST) $(TESTS)
 else
+test: test-system setup check  ## make check, then every test (TESTS="tests/opsk/lab ...": only these)
 	@echo "tests: the core, then those that wait for daemons side by side, then the soak; each part is shown at its end"
 	+@failed=0; $(MAKE) --no-print-directory part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; \
 	$(MAKE) --no-print-directory part-soak || failed=1; exit $$failed

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from opsk.config import load_site
 from opsk_jobcheck.hooks import install_hooks
+from tests.fakes.advisor_process import eventually
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, answers, terminal
 
 ADVICE = "opsk  "
@@ -157,10 +158,7 @@ def this_moment() -> datetime:
 
 
 def wait_until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
-    end = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < end, f"not within {within_s} s"
-        time.sleep(0.05)
+    eventually(is_so, bool, within_s)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 
 FAKE_ADVISOR = Path(__file__).with_name("advisor.py")
 READY_WITHIN_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 
 
 @dataclass
@@ -118,11 +119,15 @@ class RunningAdvisor:
 
 
 def eventually(look: Callable[[], Any], enough: Callable[[Any], bool], within_s: float = 60.0) -> Any:
-    """Look until it is enough. The time is for a machine that is busy with other tests; only what fails takes it."""
-    end = time.monotonic() + within_s
+    """Look until it is enough. The time is for a machine that is busy with other tests; only what fails takes it.
+
+    Most looks start a program: who waits long looks seldom, and leaves the processor to what it waits for.
+    """
+    end, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
     while not enough(seen := look()):
         assert time.monotonic() < end, f"not within {within_s} s; last seen: {seen!r}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, LONGEST_PAUSE_S)
     return seen
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
+from tests.fakes.advisor_process import eventually
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
 from tests.integration.conftest import RunningLab
@@ -69,10 +70,8 @@ class Inside:
 
     def _await_end(self, job: str) -> None:
         """Wait until a job is over; ``sbatch --wait`` looks every ten seconds only."""
-        deadline = time.monotonic() + 120
-        while self.lab.run("squeue", "--noheader", "--jobs", job).stdout.strip():
-            assert time.monotonic() < deadline, f"job {job} does not end"
-            time.sleep(0.1)
+        command = ("squeue", "--noheader", "--jobs", job)
+        eventually(lambda: self.lab.run(*command).stdout.strip(), lambda shown: not shown, 120.0)
 
 
 @pytest.fixture(scope="module")

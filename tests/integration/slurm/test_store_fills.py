@@ -25,6 +25,8 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
+from opsk.store.engine import open_store
+from opsk.store.export import export
 from tests.integration.conftest import RunningLab, Slurm, path_is
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
@@ -82,8 +84,15 @@ def keeping_lab(slurm: Slurm) -> Iterator[RunningLab]:
 
 
 def kept(lab: RunningLab, kind: str) -> list[dict[str, Any]]:
-    answered = lab.opsk("store", "export")
-    rows = [json.loads(line) for line in answered.stdout.splitlines()]
+    """Return the records of a kind as `opsk store export` prints them, without a process for each look."""
+    path = lab.path.parent / "opsk.db"
+    if not path.exists():
+        return []
+    engine = open_store(f"sqlite:///{path}", writing=False)
+    try:
+        rows = [json.loads(line) for line in export(engine)]
+    finally:
+        engine.dispose()
     return [row for row in rows if row["kind"] == kind]
 
 
