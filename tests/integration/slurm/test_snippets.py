@@ -71,5 +71,5 @@ def test_slurmctld_takes_them_and_a_job_runs(environment: dict[str, str], snippe
     assert said.keys() == {"JobSubmitPlugins", "CliFilterPlugins", "Prolog", "Epilog", "PrologFlags"}
     assert (shown["JobSubmitPlugins"], shown["CliFilterPlugins"].rpartition("/")[2]) == ("lua", "lua")
     assert said["PrologFlags"] in shown["PrologFlags"].split(",")
-    shell = f"cat {tmp_path}/jobs/$SLURM_JOB_ID*"
+    shell = f"cat {tmp_path}/jobs/*.$SLURM_JOB_ID*"
     assert "gpus=" in run("srun", "--gpus-per-node=1", "--time=5", "sh", "-c", shell), "the prolog has written it down"
