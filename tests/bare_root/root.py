@@ -27,7 +27,10 @@ mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777,size=4g tmpfs "$root/tmp"
 mkdir -p "$PIP_CACHE" "$root/root/.cache/pip" && mount --bind "$PIP_CACHE" "$root/root/.cache/pip"
-exec chroot "$root" /usr/bin/env -i $VARIABLES "$@"
+cd "$root"
+pivot_root . .
+umount -l .
+exec /usr/bin/env -i $VARIABLES "$@"
 """
 _LIST_PROCESSES = r"""
 for file in /proc/[0-9]*/status; do
