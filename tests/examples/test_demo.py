@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.fixture(scope="module")
 def without_lab(root: Path) -> subprocess.CompletedProcess[str]:
     """Run the demo as on a machine that lacks a package and cannot install it."""
     return run(
@@ -24,19 +27,21 @@ def run(root: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_without_a_lab_the_demo_says_so_in_one_line_and_shows_all_kinds_of_answers(root: Path) -> None:
-    done = without_lab(root)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[0].startswith("demo: no lab without slurm-wlm: ")
+def test_without_a_lab_the_demo_says_so_in_one_line_and_shows_all_kinds_of_answers(
+    without_lab: subprocess.CompletedProcess[str],
+) -> None:
+    assert without_lab.returncode == 0, without_lab.stderr
+    assert without_lab.stdout.split("\n")[0].startswith("demo: no lab without slurm-wlm: ")
     scripts = ("fits (chance", "will run out", "cannot tell", "no training job")
     fabric = ("HCAs cabled crosswise", "predicted step", "spare_node")
     for answer in (*scripts, *fabric):
-        assert answer in done.stdout
+        assert answer in without_lab.stdout
 
 
-def test_the_recorded_fabric_is_named_as_the_evidence_of_the_placement(root: Path) -> None:
-    said = " ".join(without_lab(root).stdout.split())
-    assert "8 rails, as cabled in fabric.ibnetdiscover" in said
+def test_the_recorded_fabric_is_named_as_the_evidence_of_the_placement(
+    without_lab: subprocess.CompletedProcess[str],
+) -> None:
+    assert "8 rails, as cabled in fabric.ibnetdiscover" in " ".join(without_lab.stdout.split())
 
 
 def test_an_exporter_that_does_not_answer_is_one_line_and_a_hint(root: Path, tmp_path: Path) -> None:
