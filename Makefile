@@ -20,10 +20,19 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: system $(VENV)/.ready  ## install what opsk needs: system packages (as root) and .venv
 
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
+
 check: $(VENV)/.ready  ## formatting, lint, types, import layers
+	+@$(SIDE_BY_SIDE) check-types check-layers check-style
+
+check-style:
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
+
+check-types:
 	@$(BIN)/mypy
+
+check-layers:
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 fix: $(VENV)/.ready  ## let ruff format and repair what it can
@@ -43,8 +52,6 @@ part-unstable: SELECTED = -m unstable tests/integration
 part-soak: SELECTED = tests/soak
 part-core part-soak $(WAITING):
 	@$(PYTEST) $(SELECTED)
-
-SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --output-sync=target --jobs
 
 ifdef TESTS
 test: test-system setup
@@ -104,4 +111,4 @@ lock:  ## pin requirements.lock again (needs uv)
 	uv pip compile --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
 	  --extra dev --no-emit-package opsk --generate-hashes pyproject.toml -o requirements.lock --upgrade --quiet
 
-.PHONY: help system test-system setup check fix part-core part-soak $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock
+.PHONY: help system test-system setup check check-style check-types check-layers fix part-core part-soak $(WAITING) test quick slurm-roots slurm-matrix demo golden docs site bench fuzz soak packages audit release lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -81,6 +82,12 @@ def no_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     # An internal error is one line for a person; a test that looks for a traceback is to find it.
     monkeypatch.setenv("OPSK_TRACEBACK", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Take what collection made out of the garbage collector's way: it stays until the end, and there is much of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

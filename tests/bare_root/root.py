@@ -102,6 +102,7 @@ class BareMachine:
 
     def take_cached_packages(self) -> None:
         """Put the Debian packages that earlier tests fetched where apt looks for them."""
+        self._archives.mkdir(parents=True, exist_ok=True)
         for package in self._package_cache.glob("*.deb"):
             shutil.copyfile(package, self._archives / package.name)
 
