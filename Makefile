@@ -42,11 +42,13 @@ fix: $(VENV)/.ready  ## let ruff format and repair what it can
 # wait for daemons more than they work, so they run side by side; the soak, which fills a machine by itself, runs alone.
 # Each part is shown at its end, with its slowest tests. TESTS="tests/opsk/lab" runs these in place of all.
 PYTEST = $(BIN)/python -m pytest -q --durations=25 --durations-min=1.0
-WAITING = part-unstable part-trixie part-installed part-bare part-rest
+WAITING = part-deploy part-installed part-unstable part-trixie part-rest part-exporters part-bare
 part-core: SELECTED = -n logical --maxprocesses=16 --dist worksteal tests/opsk tests/jobcheck
-part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck)
+part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root opsk jobcheck deploy packaging)
+part-deploy: SELECTED = tests/deploy tests/packaging
 part-bare: SELECTED = tests/bare_root
-part-installed: SELECTED = -m "not trixie and not unstable" tests/integration
+part-installed: SELECTED = -m "not trixie and not unstable" tests/integration/slurm
+part-exporters: SELECTED = -m "not trixie and not unstable" tests/integration/exporters
 part-trixie: SELECTED = -m trixie tests/integration
 part-unstable: SELECTED = -m unstable tests/integration
 part-soak: SELECTED = tests/soak
