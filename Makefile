@@ -48,7 +48,7 @@ part-rest: SELECTED = $(addprefix --ignore=tests/,integration soak bare_root ops
 part-deploy: SELECTED = tests/deploy tests/packaging
 part-bare: SELECTED = tests/bare_root
 part-installed: SELECTED = -m "not trixie and not unstable" tests/integration/slurm
-part-exporters: SELECTED = -m "not trixie and not unstable" tests/integration/exporters
+part-exporters: SELECTED = -m "not trixie and not unstable" --ignore=tests/integration/slurm tests/integration
 part-trixie: SELECTED = -m trixie tests/integration
 part-unstable: SELECTED = -m unstable tests/integration
 part-soak: SELECTED = tests/soak
