@@ -24,7 +24,7 @@ EPOCH = "1767225600"
 """2026-01-01: not the time of any file of the checkout."""
 
 
-HOME = tempfile.TemporaryDirectory(prefix="opsk-test-home-")
+HOME = tempfile.TemporaryDirectory(prefix="test-home-")
 """Of the programs that tests here run: rpm makes its database in it. It goes with the process."""
 BUILD_TIMEOUT_S = 900
 """A build takes a minute; on two cores with all other tests beside it, several."""

@@ -21,6 +21,8 @@ from opsk.costmodel.energy import CONFIDENCE_SIGMAS, POWER_LOG_SIGMA
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.catalog import parse_cluster
+from opsk.job_key import JobKey
+from opsk.lab.gpu_load import load_file
 from opsk.lab.programs import search_path
 from opsk.workload.checked import completion_of
 from tests.fakes.advisor_process import eventually
@@ -71,7 +73,7 @@ class PlannedLab:
 
     def load(self, node: str, job: str) -> dict[str, Any]:
         """Return what a job asks of a node's GPUs; it has a power once the model was asked."""
-        path = self.path / "run" / "nodes" / node / "jobs" / f"{job}.load"
+        path = load_file(self.path / "run" / "nodes" / node / "jobs", JobKey(cluster=self.status["cluster"], job=job))
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def scraped(self) -> tuple[Series, ...]:
@@ -136,7 +138,6 @@ def test_gpus_of_a_job_that_is_predicted_to_run_out_are_full(lab: PlannedLab, ro
     memory = lab.predicted(script).memory
     assert float(memory.total_bytes.low) > float(memory.capacity_bytes)
     lab.run("sbatch", "--parsable", script)
-    used = eventually(
-        lambda: lab.all_gpus("opsk_gpu_memory_used_bytes"), lambda all_: min(all_) > IDLE_BYTES, PATIENCE_S
-    )
-    assert used == pytest.approx([float(memory.capacity_bytes)] * 16, rel=ROUNDED)
+    full = pytest.approx([float(memory.capacity_bytes)] * 16, rel=ROUNDED)
+    # On a busy machine the prolog may ask slurmctld for the prediction longer than it takes the job to start.
+    eventually(lambda: lab.all_gpus("opsk_gpu_memory_used_bytes"), lambda used: used == full, PATIENCE_S)
