@@ -26,7 +26,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777,size=4g tmpfs "$root/tmp"
-mkdir -p "$PIP_CACHE" "$root/root/.cache/pip" && mount --bind "$PIP_CACHE" "$root/root/.cache/pip"
+mkdir -p "$PIP_CACHE" "$root/srv/.cache/pip" && mount --bind "$PIP_CACHE" "$root/srv/.cache/pip"
 cd "$root"
 pivot_root . .
 umount -l .
@@ -93,7 +93,7 @@ class BareMachine:
         home = Path(os.environ.get("HOME", "/root"))
         for source, target in (
             (Path("/etc/resolv.conf"), "etc/resolv.conf"), (Path("/etc/hosts"), "etc/hosts"),
-            (Path("/etc/pip.conf"), "etc/pip.conf"), (home / ".config/pip/pip.conf", "root/.config/pip/pip.conf"),
+            (Path("/etc/pip.conf"), "etc/pip.conf"), (home / ".config/pip/pip.conf", "srv/.config/pip/pip.conf"),
             (Path(os.environ.get("PIP_CERT", "/nonexistent")), _CA_FILE.lstrip("/")),
         ):  # fmt: skip
             if source.is_file():
@@ -151,7 +151,7 @@ class BareMachine:
         passed = {name: value for name, value in os.environ.items() if NETWORK_VARIABLES.fullmatch(name)}
         if (self.root / _CA_FILE.lstrip("/")).exists():
             passed["PIP_CERT"] = _CA_FILE
-        return {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **passed}
+        return {"HOME": "/srv", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **passed}
 
 
 def _running(listing: str) -> Iterator[str]:

@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2 * FIRST_TIMEOUT_S)]
 
 @pytest.fixture
 def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[BareMachine]:
-    """A bare machine with a checkout in /root/opsk."""
+    """A bare machine with a checkout in /srv/opsk."""
     suite: str = request.param
     bare = copy_root(make_bare_root(suite, PACKAGES), tmp_path / "root")
-    snapshot(root, bare / "root" / "opsk")
+    snapshot(root, bare / "srv" / "opsk")
     machine = BareMachine(root=bare, suite=suite)
     machine.connect()
     machine.take_cached_packages()
@@ -41,7 +41,7 @@ def machine(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Itera
 
 def show_demo(machine: BareMachine) -> None:
     """Run ``make demo`` and look for what a person is to see."""
-    done, running = machine.run_and_list_processes(f"cd /root/opsk && {DEMO}", FIRST_TIMEOUT_S)
+    done, running = machine.run_and_list_processes(f"cd /srv/opsk && {DEMO}", FIRST_TIMEOUT_S)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output[-4000:]
     assert "Traceback" not in output
@@ -57,7 +57,7 @@ def show_demo(machine: BareMachine) -> None:
 
 def run_a_few_tests(machine: BareMachine) -> None:
     """Run ``make test`` with a few of its tests."""
-    done, running = machine.run_and_list_processes(f'cd /root/opsk && {TEST} TESTS="{A_FEW}"', FIRST_TIMEOUT_S)
+    done, running = machine.run_and_list_processes(f'cd /srv/opsk && {TEST} TESTS="{A_FEW}"', FIRST_TIMEOUT_S)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output[-4000:]
     assert " passed" in output
