@@ -1,4 +1,4 @@
-"""Which job is it, where one user, one node or one shared folder has jobs of several clusters? Cluster and number.
+"""Name a job by cluster and number, for whatever is kept or locked by job.
 
 Each cluster counts its jobs from 1: a number alone names one job in each of them. Whatever is kept or locked by job is
 called ``CLUSTER.JOB``; ``deploy/slurm/opsk-prolog`` makes the same names. Files of opsk 0.1 are called by number alone:

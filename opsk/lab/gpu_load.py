@@ -1,4 +1,4 @@
-"""What does a job's plan ask of its GPUs on one node? It stands beside the prolog's file of the job."""
+"""Read and write what a job's plan asks of its GPUs on one node, next to the prolog's file of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do the jobs of a lab ask of its GPUs now? Predicted once for each job, and slower where its log says so.
+"""Predict once what each job of a lab asks of its GPUs, and slow it down where its log says so.
 
 What the record of a job says holds at once. The rest needs Slurm, the job's script and the cost model, which takes
 seconds: a thread asks, one job at a time, while the devices move on.

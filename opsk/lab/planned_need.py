@@ -1,4 +1,4 @@
-"""What does the cost model expect of a job's GPUs: memory of each pipeline stage, power, and time of a step?
+"""Predict what a job asks of its GPUs: memory of each pipeline stage, power, and time of a step.
 
 The record that the submit hook left in Slurm says how much the fullest GPU needs and how long a step takes; the model
 adds the other stages and the power, for the plan in the job's script. So one prediction drives all that is observed.

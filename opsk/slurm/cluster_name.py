@@ -1,4 +1,4 @@
-"""Which cluster do Slurm's commands ask here? Each cluster counts its jobs from 1, so what is kept needs its name."""
+"""Find the name of the cluster that Slurm's commands ask here."""
 
 from __future__ import annotations
 

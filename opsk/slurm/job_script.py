@@ -1,4 +1,4 @@
-"""What does ``opsk check`` read in the script of a job? Asked by a process of its own: readers of scripts lie above.
+"""Run ``opsk check`` on the script of a job, in a process of its own: readers of scripts are in a layer above.
 
 A script names files, so where the caller is root that process becomes the user whose job it is.
 """

@@ -1,4 +1,4 @@
-"""Which model and plan does an answer of ``opsk check`` state, made ready for the cost model?"""
+"""Turn an answer of ``opsk check`` into a model and a plan for the cost model."""
 
 from __future__ import annotations
 

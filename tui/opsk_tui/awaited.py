@@ -1,4 +1,4 @@
-"""What does the answer to where a job's time goes wait for: a prediction, a first step, or more steps?"""
+"""Tell what the answer to where a job's time goes waits for: a prediction, a first step, or more steps."""
 
 from __future__ import annotations
 
