@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.packages.tree import walk
 
 
-def build(tree: Path, file: Path, top: str, epoch: int) -> Path:
+def build(tree: Path, file: Path, top: str, epoch: int, level: int) -> Path:
     """Write the tree as a ``.tar.gz`` whose only folder at the top is ``top``; return the file."""
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -20,7 +20,7 @@ def build(tree: Path, file: Path, top: str, epoch: int) -> Path:
 
     with (
         file.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=epoch) as packed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=min(level, 6), mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
         tar.add(tree, top, recursive=False, filter=plain)

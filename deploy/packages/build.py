@@ -19,6 +19,8 @@ from deploy.packages import archive, deb, description, layout, rpm, sbom, tree, 
 from deploy.packages.running import StepError, call, say
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+MOST = 9
+"""The level at which a release is compressed."""
 DOCUMENTS = ("LICENSE", "CHANGELOG.md", "README.md")
 PROGRAMS = {".deb": "dpkg-deb", ".rpm": "rpmbuild"}
 """Kind of package to the program that makes it; without the program that kind is left out, and that is said."""
@@ -32,7 +34,7 @@ def source_epoch(root: Path) -> int:
     return int(call("git", "-C", root, "log", "-1", "--format=%ct"))
 
 
-def build(root: Path, out: Path, cache: Path, epoch: int) -> list[Path]:
+def build(root: Path, out: Path, cache: Path, epoch: int, level: int = MOST) -> list[Path]:
     """Build everything from a checkout into ``out``; return the files, sums last.
 
     Parameters
@@ -45,6 +47,8 @@ def build(root: Path, out: Path, cache: Path, epoch: int) -> list[Path]:
         Folder of the wheels of others; what is there already is not fetched again.
     epoch
         Time that all files get [s since 1970].
+    level
+        How hard to compress, 1 to 9.
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("opsk[-_]*"), out / "SHA256SUMS"):
@@ -67,14 +71,14 @@ def build(root: Path, out: Path, cache: Path, epoch: int) -> list[Path]:
         say("tree")
         tree.plant(place / "tree", gathered, sorted(documents.iterdir()), epoch)
         top = f"opsk-{version}-python{description.PYTHON}-{platform.machine()}"
-        made.append(archive.build(place / "tree", out / f"{top}.tar.gz", top, epoch))
+        made.append(archive.build(place / "tree", out / f"{top}.tar.gz", top, epoch, level))
         layout.lay_out(place / "tree", place / "stage", described, epoch)
         for module, suffix in ((deb, ".deb"), (rpm, ".rpm")):
             if shutil.which(PROGRAMS[suffix]) is None:
                 say(f"no {suffix}: {PROGRAMS[suffix]} is not installed")
                 continue
             say(suffix)
-            made.append(module.build(place / "stage", out, described, epoch))
+            made.append(module.build(place / "stage", out, described, epoch, level))
     return [*made, write_sums(made, out / "SHA256SUMS")]
 
 
@@ -90,9 +94,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build wheel, tree, .deb, .rpm and SBOM from this checkout.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of what is built")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "wheels", help="folder of fetched wheels")
+    parser.add_argument("--level", type=int, default=MOST, choices=range(1, MOST + 1), help="how hard to compress")
     chosen = parser.parse_args()
     try:
-        made = build(ROOT, chosen.out.resolve(), chosen.cache.resolve(), source_epoch(ROOT))
+        made = build(ROOT, chosen.out.resolve(), chosen.cache.resolve(), source_epoch(ROOT), chosen.level)
     except StepError as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1

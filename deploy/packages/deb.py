@@ -21,7 +21,7 @@ SCRIPTS = {
 }
 
 
-def build(stage: Path, out: Path, described: Description, epoch: int) -> Path:
+def build(stage: Path, out: Path, described: Description, epoch: int, level: int) -> Path:
     """Make the package from a stage, and return it."""
     architecture = ARCHITECTURES.get(platform.machine(), platform.machine())
     package = out / f"{described.name}_{described.version}_{architecture}.deb"
@@ -37,7 +37,7 @@ def build(stage: Path, out: Path, described: Description, epoch: int) -> Path:
         script.chmod(0o755)
     same_everywhere(control, epoch)
     call(
-        *("dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", stage, package),
+        *("dpkg-deb", "--root-owner-group", "-Zzstd", f"-z{level}", "--build", stage, package),
         more={"SOURCE_DATE_EPOCH": str(epoch)},
     )
     shutil.rmtree(control)

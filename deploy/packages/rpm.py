@@ -24,7 +24,6 @@ MACROS = {
     "__os_install_post": "%{nil}",
     "debug_package": "%{nil}",
     "_build_id_links": "none",
-    "_binary_payload": "w9.zstdio",
     "_buildhost": "localhost",
     "use_source_date_epoch_as_buildtime": "1",
     "clamp_mtime_to_source_date_epoch": "1",
@@ -32,18 +31,19 @@ MACROS = {
 }
 
 
-def build(stage: Path, out: Path, described: Description, epoch: int) -> Path:
+def build(stage: Path, out: Path, described: Description, epoch: int, level: int) -> Path:
     """Make the package from a stage, and return it."""
     # Not beside the stage: rpmbuild cannot work below a folder with a space in its name.
     with tempfile.TemporaryDirectory(prefix="opsk-rpm-") as top:
-        return _build_in(Path(top), stage, out, described, epoch)
+        return _build_in(Path(top), stage, out, described, epoch, level)
 
 
-def _build_in(top: Path, stage: Path, out: Path, described: Description, epoch: int) -> Path:
+def _build_in(top: Path, stage: Path, out: Path, described: Description, epoch: int, level: int) -> Path:
     """Make the package in a folder of its own."""
     spec = top / f"{described.name}.spec"
     spec.write_text(spec_file(stage, described), encoding="utf-8")
-    defined = [word for name, value in MACROS.items() for word in ("--define", f"{name} {value}")]
+    macros = {**MACROS, "_binary_payload": f"w{level}.zstdio"}
+    defined = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
     call(
         *("rpmbuild", "-bb", "--quiet", "--define", f"_topdir {top}", "--define", f"stage {stage}", *defined),
         *("--define", f"_tmppath {top}", spec),

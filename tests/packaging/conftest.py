@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.archives import unpack
 
 # Read here: what is in the environment later is cleaned away for each test.
 DIST = os.environ.get("OPSK_DIST")
@@ -103,7 +104,7 @@ def snapshot(root: Path, folder: Path) -> Path:
 def build(source: Path, out: Path, wheels: Path, environment: Mapping[str, str], umask: int = 0o022) -> None:
     """Build a release, or skip where the wheels of the lock cannot be fetched."""
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.packages.build", "--out", out, "--cache", wheels],
+        [sys.executable, "-m", "deploy.packages.build", "--out", out, "--cache", wheels, "--level", "1"],
         cwd=source,
         env={**os.environ, **environment},
         umask=umask,
@@ -136,7 +137,6 @@ def release(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Release:
 def tree(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree of the release, unpacked to where it was not built, in a folder with an inconvenient name."""
     folder = tmp_path_factory.mktemp("shared apps")
-    with tarfile.open(release.file("opsk-*-python*.tar.gz")) as archive:
-        archive.extractall(folder, filter="tar")
+    unpack(release.file("opsk-*-python*.tar.gz"), folder)
     (top,) = folder.iterdir()
     return top
