@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from opsk_exporters.infiniband_names.drivers import MLX5, QUEUES
 from opsk_exporters.server import registry
 from opsk_exporters.settings import Settings
 from opsk_exporters.sources import Sources
+from tests.fakes.archives import unpack
 from tests.fakes.procfs import write_procfs
 from tests.fakes.sysfs import SysfsTree
 from tests.fakes.ttar import extract_ttar
@@ -123,8 +123,7 @@ def test_promtool_finds_nothing_to_blame(node: Callable[[], str]) -> None:
 
 @pytest.mark.shared
 def test_a_real_h100_node_is_exported_in_bytes(shared: Path, tmp_path: Path) -> None:
-    with tarfile.open(shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz", tmp_path)
     (folder,) = tmp_path.iterdir()
     (tmp_path / "sys" / "class").mkdir(parents=True)
     folder.rename(tmp_path / "sys" / "class" / "infiniband")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from opsk_exporters.infiniband_names import COUNTERS, EXTENDED
+from tests.fakes.archives import unpack
 from tests.fakes.node_exporter import OTHER_NAMES, PORT, PORT_NAMES, fetch, node_exporter, node_exporter_program
 from tests.fakes.sysfs import SysfsTree
 from tests.fakes.ttar import extract_ttar
@@ -78,8 +78,7 @@ def test_every_value_of_a_made_node_is_the_same(program: str, tmp_path: Path) ->
 
 @pytest.mark.shared
 def test_every_value_of_a_real_h100_node_is_the_same(program: str, shared: Path, tmp_path: Path) -> None:
-    with tarfile.open(shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz") as packed:
-        packed.extractall(tmp_path / "packed", filter="data")
+    unpack(shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz", tmp_path / "packed")
     (folder,) = (tmp_path / "packed").iterdir()
     (tmp_path / "sys" / "class").mkdir(parents=True)
     folder.rename(tmp_path / "sys" / "class" / "infiniband")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.infiniband import COUNTER_BITS, SysfsInfiniband, parse_guid, parse_rate
+from tests.fakes.archives import unpack
 from tests.fakes.sysfs import SysfsTree
 
 
@@ -251,9 +251,7 @@ def test_guids_are_read_as_dumps_have_them(text: str | None, expected: str | Non
 
 @pytest.mark.shared
 def test_a_real_h100_node_is_read_whole(shared: Path, tmp_path: Path) -> None:
-    archive = shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz"
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    unpack(shared / "data" / "real" / "sysfs" / "h100_sys_class_infiniband.tar.gz", tmp_path)
     (folder,) = tmp_path.iterdir()
     (tmp_path / "sys" / "class").mkdir(parents=True)
     (tmp_path / "sys" / "class" / "infiniband").symlink_to(folder)
