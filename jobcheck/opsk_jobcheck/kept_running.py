@@ -56,8 +56,9 @@ class KeptRunning:
         while True:
             try:
                 await self._run(command, environment)
-            except OSError as error:
-                log.warning("%s: %s", self._missed, error.strerror)
+            except (OSError, RuntimeError) as error:
+                # uvloop says RuntimeError where a process ends before it was handed all that it needs
+                log.warning("%s: %s", self._missed, getattr(error, "strerror", None) or error)
             await asyncio.sleep(self._pause_s)
 
     async def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> None:

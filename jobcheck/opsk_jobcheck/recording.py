@@ -103,10 +103,12 @@ class Recording:
 
     def _put(self, data: bytes, *, most_bytes: int = MOST_WAITING_BYTES) -> bool:
         stdin = self._stdin if self._writer.process is not None else None
+        if stdin is not None and stdin.is_closing():
+            stdin = None
         buffered = stdin.transport.get_write_buffer_size() if stdin is not None else 0
         if self._waiting_bytes + buffered + len(data) > most_bytes:
             return False
-        if stdin is None or stdin.is_closing():
+        if stdin is None:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
             self._writer.start(self._command)

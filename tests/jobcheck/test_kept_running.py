@@ -69,3 +69,29 @@ def test_one_that_cannot_be_started_is_told_of_and_tried_again(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         asyncio.run(scene())
     assert caplog.records[0].getMessage() == "nothing is done: No such file or directory"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_one_that_dies_before_it_is_handed_anything_is_started_again(loop: str) -> None:
+    """On a busy machine seconds lie between the start of a process and what it is given first."""
+    begun: list[int] = []
+
+    async def hand_over(process: asyncio.subprocess.Process) -> None:
+        begun.append(process.pid)
+        if len(begun) < 3:
+            process.kill()
+            await asyncio.sleep(0.2)  # its pipes are closed now
+        assert process.stdin is not None
+        for _ in range(64):
+            process.stdin.write(b"x" * 65536)
+
+    async def scene() -> None:
+        kept = KeptRunning("nothing is handed over", 0.01, hand_over)
+        kept.start(WAITS)
+        await until(lambda: len(begun) == 3)
+        assert kept.process is not None
+        await kept.stop()
+
+    new_loop = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scene())
