@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,16 @@ class Launch:
         return JobKey(cluster=self.cluster, job=self.job)
 
 
+@contextmanager
+def _file_in_memory() -> Iterator[int]:
+    """Open a file that no folder has: a launcher that Slurm kills leaves nothing behind in /tmp."""
+    descriptor = os.memfd_create("opsk-launch-hosts")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 class Launcher:
     """Runs one step after the other until one ends well, or fails and no new map comes."""
 
@@ -100,15 +110,14 @@ class Launcher:
         """Run one step; return its status, and the map to go on with if there is one."""
         self._starts += 1
         name = f"opsk-launch-{self._starts}"
-        with tempfile.TemporaryDirectory(prefix="opsk-launch-") as folder:
-            hosts = Path(folder) / "hosts"
+        with _file_in_memory() as hosts:
             start = step_start(
                 decision, self._launch.command, self._launch.environ, name=name, per_node=self._launch.per_node,
-                options=self._launch.options, host_file=str(hosts),
+                options=self._launch.options, host_file=f"/proc/self/fd/{hosts}",
             )  # fmt: skip
-            hosts.write_text(start.hosts, encoding="utf-8")
+            os.write(hosts, start.hosts.encode())
             self._tell(f"{len(decision.hosts)} ranks on {', '.join(decision.nodes)}, MASTER_ADDR={decision.nodes[0]}")
-            step = subprocess.Popen(start.words, env=dict(start.environment))
+            step = subprocess.Popen(start.words, env=dict(start.environment), pass_fds=(hosts,))
             self._say(decision, job)
             try:
                 new = self._watch(step, decision, job, seen)
