@@ -52,14 +52,16 @@ class Tree:
         self._draft = root / f".draft.{os.getpid()}"
 
     def put(self, path: str, value: object) -> None:
-        """Replace one file."""
+        """Replace one file, unless it holds that value: most do, and reading is cheaper than replacing."""
         target = self.root / path
-        self._draft.write_text(f"{value}\n", encoding="ascii")
+        content = f"{value}\n".encode("ascii")
         try:
-            self._draft.replace(target)
+            if target.read_bytes() == content:
+                return
         except FileNotFoundError:
-            target.parent.mkdir(parents=True)
-            self._draft.replace(target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        self._draft.write_bytes(content)
+        self._draft.replace(target)
 
     def put_all(self, folder: str, values: Mapping[str, object]) -> None:
         """Replace several files of one folder."""

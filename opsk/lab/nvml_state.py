@@ -21,6 +21,7 @@ Value = str | int | float
 MAX_GPUS = 64
 MAX_MIG = 16
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,80}")
+_CONTROL_SIGN = re.compile(r"[\x00-\x1f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ def _line(key: str, value: Value) -> str:
     if not _KEY.fullmatch(key):
         raise InputError(f"key {key!r}: letters, digits, dots, dashes and underscores, at most 80")
     text = str(int(value)) if isinstance(value, bool) else str(value)
-    if any(ord(sign) < 0x20 for sign in text):
+    if _CONTROL_SIGN.search(text):
         raise InputError(f"value of {key}: {text!r} has control signs in it")
     return f"{key} = {text}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 LONGEST_LINE_BYTES = 16 << 10
 """What is longer is cut: no progress line is, dumps of configurations are."""
@@ -58,7 +59,7 @@ class LineSplitter:
     """
 
     def __init__(self, words: Iterable[str]) -> None:
-        self._words = shortest(words)
+        self._words = shortest(frozenset(words))
         self._rest = b""
         self._skips = False
         self.count = 1
@@ -98,9 +99,10 @@ def _has(piece: bytes, words: Iterable[bytes]) -> bool:
     return False
 
 
-def shortest(words: Iterable[str]) -> tuple[bytes, ...]:
+@cache
+def shortest(words: frozenset[str]) -> tuple[bytes, ...]:
     """Return the words that have no other of them inside: who looks for these finds all."""
-    known = sorted({word.encode() for word in words}, key=len)
+    known = sorted((word.encode() for word in words), key=len)
     return tuple(word for word in known if not any(other in word for other in known if other != word))
 
 
