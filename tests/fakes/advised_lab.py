@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from opsk.config import load_site
 from opsk_jobcheck.hooks import install_hooks
 from tests.fakes.advisor_process import eventually
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, answers, terminal
+from tests.fakes.warm_opsk import run as run_warm
 
 ADVICE = "opsk  "
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8 --ntasks-per-node=1 --output=/dev/null\n"
@@ -86,10 +86,7 @@ class AdvisedLab(LabWithOwnAdvisor):
     def run(self, *words: str, stdin: str = "", **environ: str) -> Submitted:
         """Run a command; the test looks at its status."""
         began = time.monotonic()
-        done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, timeout=60, check=False,
-            cwd=self.directory, env={**self.environ, **environ},
-        )  # fmt: skip
+        done = run_warm(words, environment={**self.environ, **environ}, cwd=self.directory, stdin=stdin, timeout_s=60)
         return Submitted(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
     def script(self, text: str) -> str:

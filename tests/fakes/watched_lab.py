@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.prometheus_server import LabPrometheus
+from tests.fakes.warm_opsk import OPSK
+from tests.fakes.warm_opsk import run as run_warm
 
-OPSK = (sys.executable, "-m", "opsk")
 SIZES = ("--nodes", "3", "--gpus", "4", "--hcas", "4", "--spines", "2", "--no-advice", "--prometheus")
 WATCHED = ("n0", "n1")
 PATIENCE_S = 90.0
@@ -70,7 +70,7 @@ class WatchedLab:
         """Run an ``opsk lab`` command; return what it printed."""
         command = [*OPSK, "lab", words[0], *words[1:]]
         environment = {**self.environment, "OPSK_LAB_DIR": str(self.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = run_warm(command, environment=environment, timeout_s=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

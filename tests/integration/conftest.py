@@ -27,6 +27,7 @@ from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
 from tests.fakes.advised_lab import AdvisedLab, advised_lab_up
+from tests.fakes.warm_opsk import run as run_warm
 from tests.integration.releases import roots
 
 NODES = 4
@@ -36,6 +37,13 @@ AT_ONCE = "bf_interval=1,batch_sched_delay=0"
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIMEOUT_S = 120
 OWN_PATH = os.environ.get("PATH", "")
+OLDEST_AND_NEWEST = pytest.mark.parametrize(
+    "slurm",
+    [roots.INSTALLED, pytest.param("unstable", marks=pytest.mark.unstable)],
+    indirect=True,
+    scope="session",
+)
+"""For long tests of what opsk makes of a cluster: what a release does differently has short tests, run on all three."""
 RUN = pytest.StashKey[dict[str, str]]()
 """Which Slurm ran, by where it is from, for the last lines."""
 NOT_MADE = pytest.StashKey[dict[str, str]]()
@@ -80,10 +88,7 @@ class RunningLab:
 
     def run(self, *words: str, cwd: Path | None = None, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run any command (``sbatch``, ``sinfo``, ...) against this lab; the test looks at its status."""
-        return subprocess.run(
-            words, env=dict(self.environment), cwd=cwd, input=stdin, capture_output=True, text=True,
-            timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
+        return run_warm(words, environment=self.environment, cwd=cwd, stdin=stdin, timeout_s=TIMEOUT_S)
 
     def opsk(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run opsk against this lab."""

@@ -1,0 +1,231 @@
+"""``python -m opsk …`` without the seconds that Python needs to load it: forked from a process that has loaded it all.
+
+On a busy machine a command of opsk loads for longer than it works. A call here has the arguments, environment, folder
+and streams that it would have had, and ends as it would have; what it starts is started as ever.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO
+
+OPSK = (sys.executable, "-m", "opsk")
+_PACKAGES = ("opsk.cli", "opsk_jobcheck", "opsk_exporters")
+_START_TIMEOUT_S = 120.0
+_KILL_AFTER_S = 10.0
+_EXECUTED_WITH = ("PYTHON", "LD_", "FAKETIME")
+"""Variables that act when a program is loaded: a call that changes one is no call for a fork."""
+
+
+class WarmOpsk:
+    """A process that has loaded opsk, and forks for each call; it ends with the process that made it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="opsk-warm-", ignore_cleanup_errors=True)
+        self._address = str(Path(self._folder.name) / "socket")
+        environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.warm_opsk", self._address], env=environment,
+            cwd=Path(__file__).resolve().parent.parent.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n", "opsk could not be loaded"
+
+    def start(
+        self, words: Sequence[str], environment: Mapping[str, str], cwd: Path | None, streams: Sequence[int]
+    ) -> tuple[socket.socket, int]:
+        """Start a call; return the connection on which its status will come, and its process."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_START_TIMEOUT_S)
+        connection.connect(self._address)
+        call = json.dumps({"words": list(words), "environment": dict(environment), "cwd": str(cwd or Path.cwd())})
+        data = call.encode()
+        socket.send_fds(connection, [len(data).to_bytes(8, "big")], list(streams))
+        connection.sendall(data)
+        return connection, int.from_bytes(_receive(connection, 8), "big")
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        stdin: str | None = None,
+        timeout_s: float,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a call to its end, as `subprocess.run` with pipes; without `stdin` it reads what this process reads."""
+        # Files, not pipes: nothing has to be read while it runs, and what it leaves running holds nobody up.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as erred:
+            given.write((stdin or "").encode())
+            given.seek(0)
+            source = given.fileno() if stdin is not None else 0
+            connection, pid = self.start(words, environment, cwd, (source, said.fileno(), erred.fileno()))
+            with connection:
+                connection.settimeout(timeout_s)
+                try:
+                    status = int.from_bytes(_receive(connection, 8), "big", signed=True)
+                except TimeoutError:
+                    os.kill(pid, signal.SIGKILL)
+                    connection.settimeout(_KILL_AFTER_S)
+                    _receive(connection, 8)
+                    raise subprocess.TimeoutExpired([*OPSK, *words], timeout_s, _text(said), _text(erred)) from None
+            return subprocess.CompletedProcess([*OPSK, *words], status, _text(said), _text(erred))
+
+    def end(self) -> None:
+        """End the process; calls that still run are left alone."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(_KILL_AFTER_S)
+        self._folder.cleanup()
+
+
+_WARM: dict[int, WarmOpsk] = {}
+
+
+def warm() -> WarmOpsk:
+    """Return this process's own, started at the first call."""
+    pid = os.getpid()
+    if pid not in _WARM:
+        _WARM[pid] = WarmOpsk()
+    return _WARM[pid]
+
+
+def run(
+    words: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    timeout_s: float,
+) -> subprocess.CompletedProcess[str]:
+    """Run any command as `subprocess.run` with pipes does; ``python -m opsk`` is forked where that is the same."""
+    if tuple(words[:3]) == OPSK and _loads_alike(environment):
+        return warm().run(words[3:], environment=environment, cwd=cwd, stdin=stdin, timeout_s=timeout_s)
+    return subprocess.run(
+        list(words), env=dict(environment), cwd=cwd, input=stdin, capture_output=True, text=True, timeout=timeout_s,
+        check=False,
+    )  # fmt: skip
+
+
+def _loads_alike(environment: Mapping[str, str]) -> bool:
+    def acting(variables: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in variables.items() if name.startswith(_EXECUTED_WITH)}
+
+    return acting(environment) == acting(os.environ)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the process that has loaded opsk is gone")
+        data += part
+    return data
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
+class _Server:
+    """The process that has loaded opsk: forks for each connection, and says how each fork ended."""
+
+    def __init__(self, address: str) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(address)
+        self._listener.listen()
+        self._calls: dict[int, tuple[socket.socket, int]] = {}
+
+    def serve(self) -> None:
+        """Answer until standard input ends; returns in each fork as well, with what it has to run in `sys.argv`."""
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(0, selectors.EVENT_READ)
+        print("ready", flush=True)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listener:
+                    if self._accept():
+                        return
+                elif key.fd == 0:
+                    os._exit(0)
+                else:
+                    self._reap(key.fd)
+
+    def _accept(self) -> bool:
+        """Fork for a connection; true in the fork."""
+        connection, _ = self._listener.accept()
+        size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        call = json.loads(_receive(connection, int.from_bytes(size, "big")))
+        pid = os.fork()
+        if pid == 0:
+            self._become(call, streams, connection)
+            return True
+        for descriptor in streams:
+            os.close(descriptor)
+        connection.sendall(pid.to_bytes(8, "big"))
+        watch = os.pidfd_open(pid)
+        self._calls[watch] = (connection, pid)
+        self._selector.register(watch, selectors.EVENT_READ)
+        return False
+
+    def _reap(self, watch: int) -> None:
+        connection, pid = self._calls.pop(watch)
+        self._selector.unregister(watch)
+        os.close(watch)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with connection, suppress(OSError):  # who asked may be gone
+            connection.sendall(status.to_bytes(8, "big", signed=True))
+
+    def _become(self, call: Mapping[str, object], streams: array.array[int] | list[int], own: socket.socket) -> None:
+        for descriptor, (connection, _) in self._calls.items():
+            os.close(descriptor)
+            connection.close()
+        own.close()
+        self._listener.close()
+        self._selector.close()
+        for target, source in enumerate(streams):
+            os.dup2(source, target)
+            os.close(source)
+        environment, words = call["environment"], call["words"]
+        assert isinstance(environment, dict)
+        assert isinstance(words, list)
+        os.environ.clear()
+        os.environ.update(environment)
+        time.tzset()
+        os.chdir(str(call["cwd"]))
+        sys.argv = ["", *words]
+
+
+def _load() -> None:
+    for name in _PACKAGES:
+        package = import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _load()
+    _Server(sys.argv[1]).serve()
+    runpy.run_module("opsk", run_name="__main__", alter_sys=True)
