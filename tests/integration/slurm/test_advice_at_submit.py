@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from opsk.config import load_site
-from tests.fakes.advised_lab import ADVICE, FITS, FROM_ARGUMENTS, HEAD, RUNS_OUT, TRAINS, AdvisedLab, Submitted
+from tests.fakes.advised_lab import ADVICE, FITS, FROM_ARGUMENTS, HEAD, PATIENT, RUNS_OUT, TRAINS, AdvisedLab, Submitted
 from tests.fakes.bad_servers import BAD_SERVERS, Server
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -26,7 +26,15 @@ SCRIPTS = {"fits": FITS, "does not fit": RUNS_OUT, "trains nothing": HEAD + "hos
 
 @pytest.fixture
 def advised(lab_programs: None, advised_lab: AdvisedLab) -> Iterator[AdvisedLab]:
-    """The lab with a healthy, warm advisor and free nodes."""
+    """The lab with a healthy, warm advisor and free nodes, and deadlines that a busy machine keeps."""
+    advised_lab.configure(PATIENT)
+    yield advised_lab
+    advised_lab.cancel()
+
+
+@pytest.fixture
+def prompt(lab_programs: None, advised_lab: AdvisedLab) -> Iterator[AdvisedLab]:
+    """The same with the deadlines that ship: for tests of what they cost."""
     advised_lab.configure("")
     yield advised_lab
     advised_lab.cancel()
@@ -56,8 +64,6 @@ def submit(advised: AdvisedLab, command: str, kind: str) -> Submitted:
 @pytest.mark.parametrize(("kind", "words"), [("fits", "fits"), ("does not fit", "will run out")])
 def test_a_training_job_is_accepted_and_advised_on(advised: AdvisedLab, command: str, kind: str, words: str) -> None:
     submitted = submit(advised, command, kind)
-    for _ in range(2):  # on a machine with too much to do the first answer may come late, and the next has it
-        submitted = submitted if submitted.advice else submit(advised, command, kind)
     assert len(submitted.advice) >= 2
     assert all(line.startswith(f"{command}: {ADVICE}") for line in submitted.advice)
     assert any(words in line for line in submitted.advice)
@@ -66,11 +72,8 @@ def test_a_training_job_is_accepted_and_advised_on(advised: AdvisedLab, command:
 
 @pytest.mark.parametrize(("arguments", "verdict"), [((), "fits"), (("--layers", "400"), "oom")])
 def test_arguments_of_the_script_count(advised: AdvisedLab, arguments: tuple[str, ...], verdict: str) -> None:
-    record = ""
-    for _ in range(3):  # on a machine with too much to do the first answer may come late, and the next has it
-        submitted = accepted(advised, "sbatch", advised.script(FROM_ARGUMENTS), *arguments)
-        record = record or advised.shown(submitted.job).get("AdminComment", "")
-    assert f"verdict={verdict}" in record
+    submitted = accepted(advised, "sbatch", advised.script(FROM_ARGUMENTS), *arguments)
+    assert f"verdict={verdict}" in advised.shown(submitted.job).get("AdminComment", "")
 
 
 @pytest.mark.parametrize("command", ["sbatch", "salloc", "srun"])
@@ -187,71 +190,71 @@ def deadline_s(advised: AdvisedLab) -> float:
     return config.submit_deadline_s + config.cli_deadline_s
 
 
-def test_without_an_advisor_jobs_are_accepted_as_before(advised: AdvisedLab) -> None:
-    baseline = shortest(advised, "trains nothing")
-    advised.stop_advisor()
-    submitted = sbatch(advised, "fits")
+def test_without_an_advisor_jobs_are_accepted_as_before(prompt: AdvisedLab) -> None:
+    baseline = shortest(prompt, "trains nothing")
+    prompt.stop_advisor()
+    submitted = sbatch(prompt, "fits")
     assert submitted.advice == []
-    assert advised.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
-    assert shortest(advised, "fits") < baseline + SLACK_S
+    assert prompt.shown(submitted.job)["JobState"] in {"PENDING", "RUNNING", "COMPLETED"}
+    assert shortest(prompt, "fits") < baseline + SLACK_S
 
 
-def test_a_stopped_advisor_costs_at_most_the_deadline(advised: AdvisedLab) -> None:
-    baseline = shortest(advised, "trains nothing")
-    advised.start_advisor()
-    assert advised.advisor is not None
-    advised.advisor.send_signal(signal.SIGSTOP)
-    took = [sbatch(advised, "fits") for _ in range(6)]
+def test_a_stopped_advisor_costs_at_most_the_deadline(prompt: AdvisedLab) -> None:
+    baseline = shortest(prompt, "trains nothing")
+    prompt.start_advisor()
+    assert prompt.advisor is not None
+    prompt.advisor.send_signal(signal.SIGSTOP)
+    took = [sbatch(prompt, "fits") for _ in range(6)]
     assert all(submitted.advice == [] for submitted in took)
-    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(advised) + SLACK_S
-    advised.advisor.send_signal(signal.SIGCONT)
-    assert any(sbatch(advised, "fits").advice for _ in range(3))
+    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(prompt) + SLACK_S
+    prompt.advisor.send_signal(signal.SIGCONT)
+    assert any(sbatch(prompt, "fits").advice for _ in range(3))
 
 
-def test_after_some_failures_slurmctld_asks_no_more(advised: AdvisedLab) -> None:
-    advised.stop_advisor()
+def test_after_some_failures_slurmctld_asks_no_more(prompt: AdvisedLab) -> None:
+    prompt.stop_advisor()
     for _ in range(6):
-        sbatch(advised, "fits")
-    log = (advised.record.folder.log / "slurmctld.log").read_text()
+        sbatch(prompt, "fits")
+    log = (prompt.record.folder.log / "slurmctld.log").read_text()
     assert "opsk: the advisor gives no answer" in log
 
 
 @pytest.mark.parametrize(
     "kind", ["garbage", "drips", "closes at once", "huge frame announced", "accepts and says nothing"]
 )
-def test_something_else_on_the_socket_costs_at_most_the_deadline(advised: AdvisedLab, kind: str) -> None:
-    baseline = shortest(advised, "trains nothing", 3)
-    advised.stop_advisor()
-    server = Server(advised.socket, BAD_SERVERS[kind])
+def test_something_else_on_the_socket_costs_at_most_the_deadline(prompt: AdvisedLab, kind: str) -> None:
+    baseline = shortest(prompt, "trains nothing", 3)
+    prompt.stop_advisor()
+    server = Server(prompt.socket, BAD_SERVERS[kind])
     try:
-        took = [sbatch(advised, "fits", "--comment=mine") for _ in range(3)]
+        took = [sbatch(prompt, "fits", "--comment=mine") for _ in range(3)]
         asked = server.connections
     finally:
         server.close()
     assert asked >= 3
     assert all(submitted.advice == [] for submitted in took)
-    assert advised.shown(took[-1].job)["Comment"] == "mine"
-    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(advised) + SLACK_S
+    assert prompt.shown(took[-1].job)["Comment"] == "mine"
+    assert min(submitted.took_s for submitted in took) < baseline + deadline_s(prompt) + SLACK_S
 
 
 @pytest.mark.parametrize("interfere", [AdvisedLab.stop_advisor, AdvisedLab.start_advisor], ids=["killed", "restarted"])
 def test_what_happens_to_the_advisor_in_the_middle_loses_no_job(
-    advised: AdvisedLab, interfere: Callable[[AdvisedLab], None]
+    prompt: AdvisedLab, interfere: Callable[[AdvisedLab], None]
 ) -> None:
     """Twenty submissions from four clients; in their middle the advisor goes, or goes and comes back."""
-    words = ("sbatch", "--hold", advised.script(FITS))
+    words = ("sbatch", "--hold", prompt.script(FITS))
     clients = [
         subprocess.Popen(
             ["bash", "-c", 'for _ in 1 2 3 4 5; do "$@" || exit 1; done', "client", *words],
-            env=advised.environ,
-            cwd=advised.directory,
+            env=prompt.environ,
+            cwd=prompt.directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for _ in range(4)
     ]
-    interfere(advised)
+    interfere(prompt)
     printed = [client.communicate(timeout=60)[0] for client in clients]
     assert [client.returncode for client in clients] == [0] * 4
     assert len(set(re.findall(r"batch job (\d+)", "".join(printed)))) == 20

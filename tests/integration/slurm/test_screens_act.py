@@ -20,11 +20,11 @@ from opsk_tui.late_actions import LateActions
 from opsk_tui.screens.confirm import ConfirmScreen
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.widgets.canvas import Canvas
-from tests.integration.conftest import RunningLab
+from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab
 from tests.integration.slurm import test_remap_after_events as lab_with_jobs
 from tests.integration.slurm.test_remap_after_events import broken, said, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
 
 watched_lab = lab_with_jobs.watched_lab
 job = lab_with_jobs.job

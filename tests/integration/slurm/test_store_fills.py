@@ -27,9 +27,9 @@ from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
 from opsk.store.engine import open_store
 from opsk.store.export import export
-from tests.integration.conftest import RunningLab, Slurm, path_is
+from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
 
 STEPS_PER_S = 5
 INTERVAL_S = 6

@@ -14,10 +14,10 @@ import pytest
 from opsk.config import load_site
 from opsk.lab.parts import ADVISOR, known_parts
 from tests.fakes.storms import CASES, HEALTHY, StormLab, restarted, storm_lab
-from tests.integration.conftest import Slurm
+from tests.integration.conftest import OLDEST_AND_NEWEST, Slurm
 from tests.integration.releases.roots import INSTALLED
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
 
 SUBMISSIONS, FEW = 200, 40
 """In all cases together of this machine's Slurm one after the other; of each other release."""

@@ -237,11 +237,13 @@ def test_each_has_remaps_of_its_own(clusters: tuple[Cluster, Cluster]) -> None:
         ]  # fmt: skip
         assert listed["other_clusters"] == 1
         for option in ("--resume", "--undo"):
-            done = each.lab.opsk("remap", option, others, "--yes")
+            done = each.lab.opsk("remap", option, others, "--yes", cwd=each.top)
             assert (done.returncode, "Traceback" in done.stderr) == (ExitStatus.USAGE, False)
             assert f"and Slurm's commands ask cluster {each.lab.cluster} here" in done.stderr
     with ThreadPoolExecutor() as pool:  # both at once
-        undone = pool.map(lambda of: of[0].lab.opsk("remap", "--undo", of[1], "--yes"), ((west, first), (east, second)))
+        undone = pool.map(
+            lambda of: of[0].lab.opsk("remap", "--undo", of[1], "--yes", cwd=of[0].top), ((west, first), (east, second))
+        )
         assert [done.returncode for done in undone] == [0, 0]
     for each in clusters:
         assert [row["state"] for row in each.document("remap", "--journal")["remaps"]] == ["undone"]
