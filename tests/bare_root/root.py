@@ -151,6 +151,8 @@ class BareMachine:
         passed = {name: value for name, value in os.environ.items() if NETWORK_VARIABLES.fullmatch(name)}
         if (self.root / _CA_FILE.lstrip("/")).exists():
             passed["PIP_CERT"] = _CA_FILE
+        # Byte code is made when a module is first imported: most of what pip installs no test imports.
+        passed["PIP_NO_COMPILE"] = "1"
         return {"HOME": "/srv", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **passed}
 
 

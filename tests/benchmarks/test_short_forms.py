@@ -1,6 +1,6 @@
 """Does every benchmark run, and give the figures and curves that the page wants of it? In small; nothing is timed.
 
-Those on a real slurmctld are in tests/integration/slurm/test_benchmarks.py.
+Those on a real slurmctld are in tests/integration/lab/test_benchmarks.py.
 """
 
 from __future__ import annotations

@@ -53,3 +53,30 @@ def test_a_finished_environment_is_kept(checkout: Path):
     (checkout / ".venv" / ".ready").unlink()
     assert make(checkout).returncode == 0
     assert (checkout / "made").read_text().splitlines() == ["-m venv .venv"]
+
+
+def chosen(root: Path, tmp_path: Path, system_python: str, **environ: str) -> str:
+    """What `make` takes for Python where the system's own is the given program."""
+    system = tmp_path / "system-python"
+    system.write_text(f"#!/bin/sh\n{system_python}\n")
+    system.chmod(0o755)
+    text = (root / "Makefile").read_text().replace("/usr/bin/python3", str(system))
+    (tmp_path / "Makefile").write_text(f"{text}\nshow:\n\t@echo $(PYTHON)\n")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name != "PYTHON"}
+    words = ["make", "-s", "show"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=outer | environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_python_is_the_systems_own_where_it_will_do(root: Path, tmp_path: Path):
+    assert chosen(root, tmp_path, "exit 0") == str(tmp_path / "system-python")
+
+
+def test_a_system_python_that_is_old_or_has_no_venv_is_passed_over(root: Path, tmp_path: Path):
+    assert chosen(root, tmp_path, "exit 1") == "python3"
+
+
+def test_a_python_that_is_named_is_taken(root: Path, tmp_path: Path):
+    assert chosen(root, tmp_path, "exit 0", PYTHON="python3.12") == "python3.12"
