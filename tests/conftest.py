@@ -6,6 +6,7 @@ import csv
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -70,6 +71,14 @@ def runs_of_the_fit(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([head, *seen])
     return path
+
+
+@pytest.fixture
+def passable_path() -> Iterator[Path]:
+    """A folder that other users may pass and list: below pytest's own, every other pytest that starts forbids it again."""
+    with tempfile.TemporaryDirectory(prefix="opsk-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -90,15 +90,14 @@ def test_a_folder_without_reports_is_a_site_where_none_died(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_the_exporters_user_need_only_pass_the_folder(tmp_path: Path) -> None:
-    for each in (tmp_path, *tmp_path.parents[:-2]):
-        each.chmod(0o711)
+def test_the_exporters_user_need_only_pass_the_folder(passable_path: Path) -> None:
+    passable_path.chmod(0o711)
     before = os.umask(0o077)
     try:
-        mark_report(tmp_path, "7", report(FailureClass.NODE, 0.0), NOW_S)
+        mark_report(passable_path, "7", report(FailureClass.NODE, 0.0), NOW_S)
     finally:
         os.umask(before)
-    said = read_as(Person(uid=54321), lambda: str(marked(tmp_path, since_s=0.0).counts["node"]).encode())
+    said = read_as(Person(uid=54321), lambda: str(marked(passable_path, since_s=0.0).counts["node"]).encode())
     assert said == b"1"
 
 

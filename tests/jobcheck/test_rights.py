@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -54,30 +53,28 @@ def as_nobody(advisor: RunningAdvisor, *, group: int = -1, **question: Any) -> d
 
 def running(directory: Path, mode: int) -> RunningAdvisor:
     """Start an advisor whose socket others can reach, if its mode lets them."""
-    for folder in (directory, *directory.parents[:-2]):
-        folder.chmod(folder.stat().st_mode | stat.S_IXOTH | stat.S_IXGRP)
     return start_advisor(directory, text=config_text(directory) + f"socket_mode = 0o{mode:o}\n")
 
 
 @needs_root
-def test_everybody_may_ask_on_an_open_socket(socket_directory: Path) -> None:
-    advisor = running(socket_directory, 0o666)
+def test_everybody_may_ask_on_an_open_socket(passable_path: Path) -> None:
+    advisor = running(passable_path, 0o666)
     assert as_nobody(advisor, kind="ping")["status"] == "pong"
     advisor.stop()
 
 
 @needs_root
-def test_only_its_group_may_ask_on_a_closed_socket(socket_directory: Path) -> None:
-    advisor = running(socket_directory, 0o660)
+def test_only_its_group_may_ask_on_a_closed_socket(passable_path: Path) -> None:
+    advisor = running(passable_path, 0o660)
     assert as_nobody(advisor, kind="ping") == {"refused": "PermissionError"}
     assert as_nobody(advisor, kind="ping", group=advisor.socket.stat().st_gid)["status"] == "pong"
     advisor.stop()
 
 
 @needs_root
-def test_nobody_asks_for_others_whatever_he_claims_to_be(socket_directory: Path) -> None:
+def test_nobody_asks_for_others_whatever_he_claims_to_be(passable_path: Path) -> None:
     """The uid in a question is the submitting user's; who asks is what the kernel says."""
-    advisor = running(socket_directory, 0o666)
+    advisor = running(passable_path, 0o666)
     for uid in (0, NOBODY.pw_uid):
         answer = as_nobody(advisor, kind="submit", uid=uid, script=SCRIPT, job=JOB)
         assert answer == {"v": 1, "status": "error", "error": "not allowed to ask for others"}
@@ -88,9 +85,9 @@ def test_nobody_asks_for_others_whatever_he_claims_to_be(socket_directory: Path)
 
 
 @needs_root
-def test_what_one_user_was_told_is_no_answer_for_another(socket_directory: Path) -> None:
+def test_what_one_user_was_told_is_no_answer_for_another(passable_path: Path) -> None:
     """Else one could learn whether others have submitted a script, or have it marked as shown for them."""
-    advisor = running(socket_directory, 0o666)
+    advisor = running(passable_path, 0o666)
     with advisor.client() as client:
         client.ask(kind="advise", script=SCRIPT, options_json=GPUS)
     as_nobody(advisor, kind="advise", script=SCRIPT, options_json=GPUS, uid=0)

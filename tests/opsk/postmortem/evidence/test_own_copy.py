@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,13 +22,10 @@ ADA, BOB = Person(uid=54321), Person(uid=54322)
 
 
 @pytest.fixture
-def top(tmp_path: Path) -> Path:
+def top(passable_path: Path) -> Path:
     """A folder of reports that everybody may list, below folders that everybody may pass."""
-    for each in (tmp_path, *tmp_path.parents[:-2]):
-        if not stat.S_IMODE(each.stat().st_mode) & 0o001:
-            each.chmod(stat.S_IMODE(each.stat().st_mode) | 0o011)
-    (tmp_path / "kept").mkdir(mode=0o755)
-    return tmp_path / "kept"
+    (passable_path / "kept").mkdir(mode=0o755)
+    return passable_path / "kept"
 
 
 def report(number: str, person: Person) -> Report:
