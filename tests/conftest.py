@@ -75,7 +75,7 @@ def runs_of_the_fit(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def passable_path() -> Iterator[Path]:
-    """A folder that other users may pass and list: below pytest's own, every other pytest that starts forbids it again."""
+    """A folder that other users may pass and list: in pytest's own they may not once another pytest starts."""
     with tempfile.TemporaryDirectory(prefix="opsk-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
