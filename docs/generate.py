@@ -11,10 +11,13 @@ from pathlib import Path
 
 import click
 
+from opsk.calibration.columns import COLUMNS, Column, Kind
 from opsk.cli.main import opsk
+from opsk.workload.software_defaults import known_software
 
 ROOT = Path(__file__).resolve().parent.parent
-CLI_PAGE = ROOT / "docs" / "reference" / "cli.md"
+REFERENCE = ROOT / "docs" / "reference"
+CLI_PAGE, RUNS_PAGE = REFERENCE / "cli.md", REFERENCE / "runs-table.md"
 _HEAD = """# Commands
 
 <!-- Written by docs/generate.py from the commands themselves: change their help texts, not this page. -->
@@ -80,19 +83,76 @@ def _row(option: click.Option, context: click.Context) -> str:
     return " | ".join(["", *(cell.replace("|", "\\|") for cell in (f"`{names}{value}`", text)), ""]).strip()
 
 
+_RUNS_HEAD = """# Tables of runs
+
+<!-- Written by docs/generate.py from opsk/calibration/columns.py: change that, not this page. -->
+
+`opsk validate` and `opsk calibrate` read a CSV (UTF-8, one header line) with one training run a row. Every column may
+be missing and every cell empty: empty is "not stated". Numbers may have thousands commas. Columns that are not in
+this list are named and say nothing to a prediction; so is a value that a column does not have, and its row is read as
+if the cell were empty. A row with a cell that holds no number, or with numbers that cannot be, is named with all that
+is wrong and stops no other.
+
+Start with `id`, `gpu`, `gpus`, `software`, `model`, `seq_len`, `tp`, `pp`, `dp`, `sharding`, `recompute`,
+`precision`, `micro_batch`, `global_batch`, and `iter_time_s` or `peak_mem_gb`. Nothing is read from prose: `notes`
+are for people, but for the tags named there.
+"""
+_RUNS_TAIL = """
+## Frameworks
+
+`software` may be any name; these are known, with what each does where a row does not say it
+(`opsk/workload/software_defaults.toml`, by release and chip generation): {software}. Another name is taken for a
+program on PyTorch, and that is said.
+
+## What is filled in
+
+What a row leaves out is taken, in this order, from the public model of that name, by arithmetic (`gpus` = `tp` × `pp`
+× `cp` × `dp`; `global_batch` from `local_batch`, or from `micro_batch` and `grad_accum`; layers, width or MLP from
+`params_b`), from the defaults of its framework, and from what a user would do: the smallest model-parallel product
+that fits, tensor parallelism within a node first; the least recomputation that fits; the fastest micro-batch that
+fits. Arithmetic aside, every such value is in `assumed`, with the reason, and widens the range.
+
+A row *states every time input* when none of these was assumed: layers, width, heads, MLP, experts, sequence; GPU, and
+NIC where the run leaves one NVLink domain; number of GPUs, tp, pp, cp, dp, ep; micro-batch, global batch,
+recomputation, sharding, precision. *Every memory input* adds the vocabulary, and needs no NIC.
+"""
+
+
+def runs_page() -> str:
+    """Return the page on tables of runs."""
+    groups = dict.fromkeys(column.group for column in COLUMNS)
+    software = ", ".join(f"`{name}`" for name in sorted(known_software()))
+    return _RUNS_HEAD + "".join(map(_group, groups)) + _RUNS_TAIL.format(software=software)
+
+
+def _group(group: str) -> str:
+    """Return the section on one group of columns."""
+    rows = [_column(column) for column in COLUMNS if column.group == group]
+    return "\n".join([f"\n## {group}\n", "| column | holds | meaning |", "| --- | --- | --- |", *rows, ""])
+
+
+def _column(column: Column) -> str:
+    """Return the line on one column."""
+    holds = ", ".join(f"`{value}`" for value in column.values) if column.kind is Kind.CHOICE else column.kind.value
+    return f"| `{column.name}` | {holds} | {column.meaning} |"
+
+
+PAGES = {CLI_PAGE: cli_page, RUNS_PAGE: runs_page}
+
+
 def main() -> int:
     """Write the pages, or with ``--check`` only say whether they are as the code says."""
-    page = cli_page()
-    if "--check" not in sys.argv[1:]:
-        CLI_PAGE.parent.mkdir(parents=True, exist_ok=True)
-        CLI_PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if not CLI_PAGE.exists() or CLI_PAGE.read_text(encoding="utf-8") != page:
-        print(
-            f"{CLI_PAGE.relative_to(ROOT)} is not what the commands say: run python docs/generate.py", file=sys.stderr
-        )
-        return 1
-    return 0
+    lost = []
+    for path, written in PAGES.items():
+        page = written()
+        if "--check" not in sys.argv[1:]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != page:
+            lost.append(str(path.relative_to(ROOT)))
+    for name in lost:
+        print(f"{name} is not what the code says: run python docs/generate.py", file=sys.stderr)
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ def advised_row(
     node = cluster.node
     row: dict[str, Any] = {
         "id": name,
-        "source": f"own run, {workload.get('framework') or ''} 2025",
+        "source": "own run",
+        "software": workload.get("framework"),
         "arch": "moe" if model.get("experts") else "llama" if model.get("gated_mlp") else "gpt",
         "gpu": node.gpu.name,
         "gpu_mem_gb": f"{node.gpu.memory_bytes / GB:.6g}",
@@ -85,22 +86,18 @@ def advised_row(
         row["sequence_parallel"] = "yes" if plan["sequence_parallel"] else "no"
     if model.get("gated_mlp") is None and not model.get("experts"):
         del row["arch"]
-    row["notes"] = "; ".join(_notes(model))
+    row |= _kinds(model)
     return {column: str(row[column]) for column in COLUMNS if row.get(column) not in (None, "")}
 
 
-def _notes(model: Mapping[str, Any]) -> list[str]:
-    """Return the settings that have no column."""
-    notes = []
-    if model.get("head_dim"):
-        notes.append(f"head_dim {model['head_dim']}")
-    if model.get("flash_attention") is not None:
-        notes.append("flash attention" if model["flash_attention"] else "unfused attention")
-    if model.get("gated_mlp"):
-        notes.append("swiglu")
-    if model.get("shared_experts"):
-        notes.append(f"{model['shared_experts']} shared experts")
-    return notes
+def _kinds(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the kind of the layers, by column."""
+    found = {name: model[name] for name in ("head_dim", "shared_experts", "kv_lora_rank") if model.get(name)}
+    if isinstance(fused := model.get("flash_attention"), bool):
+        found["attention_kernel"] = "flash" if fused else "unfused"
+    if isinstance(gated := model.get("gated_mlp"), bool):
+        found["gated_mlp"] = "yes" if gated else "no"
+    return found
 
 
 def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

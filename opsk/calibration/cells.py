@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from opsk.calibration.columns import BY_NAME
 from opsk.workload.defaults import Assumption
 
 MAX_SIZE = 10**9
@@ -21,6 +22,7 @@ MAX_TEXT = 4000
 
 NO_VALUE = frozenset({"nan", "na", "n/a", "null", "<na>", "-"})
 """What programs write into an empty cell (pandas, R, spreadsheets)."""
+_YES, _NO = frozenset({"yes", "true", "1", "on"}), frozenset({"no", "false", "0", "off"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -58,9 +60,48 @@ class Cells:
             return None
         return int(value) or None
 
+    def count(self, column: str) -> int | None:
+        """Return a cell that counts something from 0 on, where 0 is stated."""
+        return 0 if self._number(column, []) == 0 else self.size(column)
+
     def quantity(self, column: str) -> float | None:
         """Return a cell that measures an input; it must be positive."""
         return self._positive(column, self.wrong)
+
+    def share(self, column: str) -> float | None:
+        """Return a cell that holds a share, 0 to 1."""
+        value = self._number(column, self.wrong)
+        if value is not None and not 0 <= value <= 1:
+            self.wrong.append(f"{column} is {_shown(self.text(column))}, must be between 0 and 1")
+            return None
+        return value
+
+    def choice(self, column: str) -> str:
+        """Return a cell that has one of its column's values, in small letters; "" where it is empty.
+
+        Another value is named, and the row read as if it did not state it.
+        """
+        text = self.text(column).lower()
+        values = BY_NAME[column].values
+        if not text or text in values:
+            return text
+        self._complain(
+            f"{column} is {_shown(self.text(column))}, must be one of {', '.join(values)}: taken as not stated"
+        )
+        return ""
+
+    def flag(self, column: str) -> bool | None:
+        """Return a cell that says yes or no; ``None`` where it is empty, or says something else, which is named."""
+        text = self.text(column).lower()
+        if text in _YES or text in _NO:
+            return text in _YES
+        if text:
+            self._complain(f"{column} is {_shown(self.text(column))}, must be yes or no: taken as not stated")
+        return None
+
+    def _complain(self, text: str) -> None:
+        if text not in self.odd:
+            self.odd.append(text)
 
     def measured(self, column: str) -> float | None:
         """Return a cell that holds a measurement; one that is no positive number is named and left out."""

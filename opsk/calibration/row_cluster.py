@@ -90,8 +90,7 @@ class Machinery:
 
 def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
     """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
-    words = f"{cells.text('source')} {cells.text('notes')}".lower()
-    usual, found = _named_node(words, gpu.name) or _usual_node(gpu.name)
+    usual, found = _named_node(cells.text("system").lower(), gpu.name) or _usual_node(gpu.name)
     per_node = cells.size("gpus_per_node")
     if per_node is None:
         per_node = usual.gpus
@@ -122,7 +121,7 @@ def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
 
 
 def _named_node(words: str, gpu: str) -> tuple[NodeSpec, bool] | None:
-    """Return the node of the catalogue's cluster that the source or its notes name, if it has this chip."""
+    """Return the node of the catalogue, or of its cluster, that a row names, if it has this chip."""
     chip = gpu.partition("-")[0]
     for name, node in _named_clusters():
         if node.gpu.name.partition("-")[0] == chip and re.search(rf"\b{re.escape(name)}\b", words):

@@ -9,10 +9,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from fractions import Fraction
 from typing import Any
 
 from opsk.calibration.cells import Cells
-from opsk.calibration.notes import Notes
 from opsk.calibration.row_software import RunSoftware
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB
 from opsk.workload.model import ModelShape
@@ -24,6 +24,8 @@ WIDTH_OVER_LAYERS = 128
 OFF_BY = 0.1
 """How far the parameters of the usual shape may lie from the stated ones before the MLP is solved for [ratio]."""
 MAX_LAYERS = 1000
+_RATIO = re.compile(r"\d{1,3}(?:\.\d{1,4})?|\d{1,3}/[1-9]\d{0,2}", re.ASCII)
+_FFN_MULTIPLE = 256
 _PLAIN_WORDS = ("gpt", "opt", "bloom", "mpt", "falcon", "pythia", "neox", "cerebras", "turing", "mt-nlg", "bert", "t5")
 _PLAIN_ARCHITECTURES = ("gpt", "gpt2", "gpt3", "bert", "encoder", "t5", "opt", "bloom", "mpt", "falcon")
 _EXPERT_ARCHITECTURES = ("moe", "mla", "mixtral", "deepseek")
@@ -40,58 +42,76 @@ _COLUMNS = {
 }
 _SAME_MODEL = ("layers", "hidden", "heads", "kv_heads", "experts")
 """Stated sizes that must agree before the rest is taken from the public model of the same name."""
-_MLA_FLAGS = {"q_lora_rank": 0, "kv_lora_rank": 32, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_head_dim": 128}
-"""Defaults of Megatron-LM's flags for latent attention (megatron/training/arguments.py; from memory)."""
+_OWN_COLUMNS = ("head_dim", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "shared_ffn")
+_OWN_COUNTS = ("q_lora_rank", "dense_layers", "shared_experts", "mtp_layers")
+_FLAGS = {
+    "gated_mlp": ("gated_mlp",),
+    "tied_embeddings": ("tied_embeddings",),
+    "linear_bias": ("qkv_bias", "output_bias", "mlp_bias"),
+    "qk_norm": ("qk_norm",),
+}
+"""Columns that say yes or no of a model, and the fields of its shape that they decide."""
+_UNEVEN_ROUTING = 1.5
+"""Work of the busiest expert-parallel rank over the mean where routing is natural; see `opsk.costmodel.shares`."""
+_CAPACITY = 1.0
 
 
-def model_of(cells: Cells, notes: Notes, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
+def model_of(cells: Cells, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
     """Return the shape of a row's model; what is wrong or cannot be found out is noted."""
     stated = {name: value for name, column in _COLUMNS.items() if (value := cells.size(column)) is not None}
     is_moe = cells.text("arch").lower() in _EXPERT_ARCHITECTURES or "experts" in stated
     if is_moe and "ffn" in stated:
         stated["expert_ffn"] = stated.pop("ffn")
-    stated |= _noted(notes, stated, is_moe=is_moe)
-    values = dict(stated)
+    stated |= _other_sizes(cells, stated, is_moe=is_moe)
+    values = dict(stated) | _kinds(cells)
     public = None if cells.wrong else _public(cells, stated)
     if public is not None:
         _take_public(cells, values, public)
     else:
-        _take_usual(cells, notes, values, software, is_moe=is_moe)
+        _take_usual(cells, values, software, is_moe=is_moe)
     if cells.wrong:
         return None
-    return _shape(cells, values, notes, fused_attention=fused_attention)
+    return _shape(cells, values, fused_attention=fused_attention)
 
 
-def _noted(notes: Notes, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
-    """Return the sizes that the notes state."""
-    numbers, found = notes.numbers, {}
-    for name in (
-        "head_dim",
-        "q_lora_rank",
-        "kv_lora_rank",
-        "qk_rope_dim",
-        "v_head_dim",
-        "dense_layers",
-        "shared_experts",
-    ):
-        if name in numbers:
-            found[name] = numbers[name]
-    latent = dict(numbers)
-    if notes.flags.get("multi-latent-attention", "").lower() == "true":
-        latent = (
-            _MLA_FLAGS | {name: value for name in _MLA_FLAGS if (value := notes.flag(name.replace("_", "-")))} | latent
-        )
-        found |= {name: latent[name] for name in ("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim")}
-    if "kv_lora_rank" in found and "qk_nope_dim" in latent:
-        found["head_dim"] = latent["qk_nope_dim"] + latent["qk_rope_dim"]
-    elif channels := notes.flag("kv-channels"):
-        found["head_dim"] = channels
-    if "dense_ffn" in numbers:
-        found["ffn"] = numbers["dense_ffn"]
-    if width := notes.flag("moe-shared-expert-intermediate-size"):
-        found["shared_ffn"] = width
-    if notes.mlp_ratio and "hidden" in stated and "ffn" not in stated and not is_moe:
-        found["ffn"] = _up(int(notes.mlp_ratio * stated["hidden"]), 256)
+def _other_sizes(cells: Cells, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
+    """Return the sizes whose columns few models need."""
+    found: dict[str, Any] = {name: value for name in _OWN_COLUMNS if (value := cells.size(name)) is not None}
+    found |= {name: value for name in _OWN_COUNTS if (value := cells.count(name)) is not None}
+    plain = cells.size("qk_nope_dim")
+    if "kv_lora_rank" in found and plain is not None:
+        found["head_dim"] = plain + found.get("qk_rope_dim", 0)
+    if is_moe and (width := cells.size("dense_ffn")) is not None:
+        found["ffn"] = width
+    ratio = _ratio(cells)
+    if ratio and "hidden" in stated and "ffn" not in stated and not is_moe:
+        found["ffn"] = _up(int(ratio * stated["hidden"]), _FFN_MULTIPLE)
+    return found
+
+
+def _ratio(cells: Cells) -> Fraction | None:
+    """Return the width of the MLP over that of the model, where it is stated."""
+    text = cells.text("mlp_ratio")
+    if not text:
+        return None
+    if not _RATIO.fullmatch(text):
+        cells.wrong.append(f"mlp_ratio is {text[:40]!r}, must be a number or a fraction such as 8/3")
+        return None
+    return Fraction(text)
+
+
+def _kinds(cells: Cells) -> dict[str, Any]:
+    """Return what the row says of the kind of its layers."""
+    found: dict[str, Any] = {}
+    for column, names in _FLAGS.items():
+        if (said := cells.flag(column)) is not None:
+            found |= dict.fromkeys(names, said)
+    if positions := cells.choice("positions"):
+        found["learned_positions"] = positions == "learned"
+    if norm := cells.choice("norm"):
+        found["norm_bias"] = norm == "layernorm"
+    if (rate := cells.share("dropout")) is not None:
+        found["dropout"] = rate > 0
     return found
 
 
@@ -128,12 +148,13 @@ def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> No
             cells.assume(f"model.{name}", value, why)
 
 
-def _take_usual(cells: Cells, notes: Notes, values: dict[str, Any], software: RunSoftware, *, is_moe: bool) -> None:
+def _take_usual(cells: Cells, values: dict[str, Any], software: RunSoftware, *, is_moe: bool) -> None:
     """Fill in the usual shape of a GPT, a Llama or a mixture of experts."""
-    gated = _is_gated(cells, notes)
-    values["gated_mlp"] = gated
-    values.setdefault("tied_embeddings", _is_tied(notes, gated=gated))
-    values.setdefault("learned_positions", not gated and not _rotates(notes))
+    gated = values.setdefault("gated_mlp", None)
+    if gated is None:
+        gated = values["gated_mlp"] = _is_gated(cells)
+    values.setdefault("tied_embeddings", not gated)
+    values.setdefault("learned_positions", not gated)
     if "seq" not in values:
         length = 2048 if software.year <= 2022 or not gated else 4096
         values["seq"] = cells.assume("model.seq", length, f"usual in {software.year}")
@@ -151,30 +172,14 @@ def _take_usual(cells: Cells, notes: Notes, values: dict[str, Any], software: Ru
         values["expert_ffn"] = cells.assume("model.expert_ffn", values["ffn"], "an expert is as wide as the dense MLP")
 
 
-def _is_gated(cells: Cells, notes: Notes) -> bool:
-    """Return whether the MLP has three matrices; no column says it, the kind of model does."""
+def _is_gated(cells: Cells) -> bool:
+    """Return whether the MLP has three matrices, by the kind of model."""
     architecture, name = cells.text("arch").lower(), cells.text("model").lower()
-    if notes.says("swiglu", "geglu", "gated mlp"):
-        return True
-    if architecture in _PLAIN_ARCHITECTURES or notes.flags:
-        # Megatron's flags are all listed where any is: no --swiglu, no gate
+    if architecture in _PLAIN_ARCHITECTURES:
         return False
     if architecture:
         return True
     return bool(cells.assume("model.gated_mlp", not any(word in name for word in _PLAIN_WORDS), "by the model's name"))
-
-
-def _is_tied(notes: Notes, *, gated: bool) -> bool:
-    """Return whether the head reuses the embedding: GPT's do unless told otherwise, Llama's do not."""
-    if "untie-embeddings-and-output-weights" in notes.flags or notes.says("untied"):
-        return False
-    return not gated or notes.says("tied embeddings")
-
-
-def _rotates(notes: Notes) -> bool:
-    """Return whether positions are not a trained table."""
-    kind = notes.flags.get("position-embedding-type", "")
-    return kind in ("rope", "none", "yarn") or notes.says("alibi", "rotary", "rope")
 
 
 def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
@@ -253,7 +258,7 @@ def _parameters(values: Mapping[str, Any], *, gated: bool) -> float:
 
 def _usual_ffn(hidden: int, *, gated: bool) -> int:
     """Return the inner width of GPT's MLP (4 h) and of Llama's (8/3 h, up to a multiple of 256)."""
-    return _up(8 * hidden // 3, 256) if gated else 4 * hidden
+    return _up(8 * hidden // 3, _FFN_MULTIPLE) if gated else 4 * hidden
 
 
 def _take_heads(cells: Cells, values: dict[str, Any]) -> None:
@@ -289,19 +294,18 @@ def _take_ffn(cells: Cells, values: dict[str, Any], *, gated: bool, is_moe: bool
         cells.assume("model.ffn", chosen, rule)
 
 
-def _shape(cells: Cells, values: dict[str, Any], notes: Notes, *, fused_attention: bool) -> ModelShape | None:
+def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> ModelShape | None:
     """Return the shape of complete values; one that cannot be is noted."""
     values["flash_attention"] = fused_attention
-    if notes.says("w/o mtp", "without mtp"):
-        values["mtp_layers"] = 0
-    elif depth := notes.flag("mtp-num-layers"):
-        values["mtp_layers"] = depth
-    if notes.says("token-drop", "tokendrop", "token drop"):
-        values["capacity_factor"] = cells.assume(
-            "model.capacity_factor", 1.0, "tokens are dropped; no capacity is stated"
-        )
-    if notes.says("unbalanced", "natural routing"):
-        values["expert_imbalance"] = cells.assume("model.expert_imbalance", 1.5, "routing is not balanced")
+    capacity = cells.quantity("capacity_factor")
+    if capacity is not None:
+        values["capacity_factor"] = capacity
+    elif cells.choice("moe_drop") == "drop":
+        values["capacity_factor"] = cells.assume("model.capacity_factor", _CAPACITY, "no capacity is stated")
+    if cells.flag("moe_balanced") is False:
+        values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, "routing is natural")
+    if (window := cells.size("window")) is not None:
+        values |= {"attention_window": window, "windowed_layers": values["layers"]}
     if not values.get("experts"):
         for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):
             values.pop(name, None)

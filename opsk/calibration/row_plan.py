@@ -1,4 +1,4 @@
-"""How was the run of a row cut over GPUs: what does the row say, what its notes, and what do both leave open?
+"""How was the run of a row cut over GPUs: what does the row say, and what does it leave open?
 
 What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.calibration.cells import Cells
-from opsk.calibration.notes import Notes
 from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
@@ -18,6 +17,7 @@ from opsk.calibration.row_software import (
     moe_is_fused,
     offload_of,
     optimizer_of,
+    optimizer_step_of,
     pipelines_tensor_parallel,
     recompute_of,
     sharding_of,
@@ -25,25 +25,8 @@ from opsk.calibration.row_software import (
 )
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Sharding, Software, States
+from opsk.workload.plan import Plan, Precision, Recompute, Schedule, Sharding, Software, States
 from opsk.workload.rules import MAX_GPUS
-
-PUBLISHED_MICRO_BATCHES = {
-    "GPT-1.7B": (16, 1),
-    "GPT-3.6B": (16, 1),
-    "GPT-7.5B": (16, 1),
-    "GPT-18.4B": (8, 1),
-    "GPT-39.1B": (4, 1),
-    "GPT-76.1B": (2, 3),
-    "GPT-145.6B": (2, 2),
-    "GPT-310.1B": (1, 2),
-    "GPT-529.6B": (1, 3),
-    "GPT-1008.0B": (1, 1),
-}
-"""Micro-batch and model chunks a stage of the GPT models of Narayanan et al. 2021, table 1, which leaves them out.
-
-Source: the authors' own launch script for that table, Megatron-LM examples/sc21/run_table_1.sh.
-"""
 
 _PRECISIONS = {
     "tf32": Precision.FP32,
@@ -72,13 +55,29 @@ _PRECISIONS = {
     "nvfp4": Precision.NVFP4,
     "fp4": Precision.NVFP4,
 }
+_RECIPES = {
+    "delayed": Precision.FP8,
+    "tensorwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_CURRENT,
+    "blockwise": Precision.FP8_BLOCK,
+    "mxfp8": Precision.MXFP8,
+    "nvfp4": Precision.NVFP4,
+}
+_SCHEDULES = {
+    "zero-bubble": Schedule.ZERO_BUBBLE,
+    "zbv": Schedule.ZERO_BUBBLE_V,
+    "v-half": Schedule.ZERO_BUBBLE_V,
+    "v-min": Schedule.ZERO_BUBBLE_V,
+    "dualpipe": Schedule.DUALPIPE,
+    "gpipe": Schedule.GPIPE,
+    "afab": Schedule.GPIPE,
+}
+_USUAL_RANK = 16
 
 
-def plan_of(
-    cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, software: RunSoftware
-) -> tuple[Plan, ClusterSpec] | None:
+def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
     """Return the plan of a row and the cluster that it ran on; what is wrong or impossible is noted."""
-    stated = _stated(cells, notes, model, gpu, software)
+    stated = _stated(cells, model, gpu, software)
     if cells.wrong:
         return None
     before = len(cells.assumed)
@@ -102,61 +101,87 @@ def gpu_count_of(stated: Stated, gpu: GpuSpec) -> int:
     return (stated.tp or 8) * (stated.pp or 64) * stated.cp * 2
 
 
-def _stated(cells: Cells, notes: Notes, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> Stated:
-    """Return what the row, its notes and its software settle."""
-    numbers = notes.numbers
+def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> Stated:
+    """Return what the row and its software settle."""
     precision = _precision(cells, gpu, software)
     sharding = sharding_of(cells, software)
-    tp, pp, vpp = (_noted(cells, numbers, name) for name in ("tp", "pp", "vpp"))
-    gpus, cp = _gpus(cells, tp, pp), cells.size("cp")
-    tp, pp = _by_arithmetic(cells, gpus, tp, pp, cp or 1)
-    if sharding is Sharding.ZERO3 and "model_parallel" not in numbers:
+    model_parallel = cells.size("model_parallel")
+    tp, pp, cp = cells.size("tp"), cells.size("pp"), cells.size("cp") or 1
+    gpus = _gpus(cells, tp, pp)
+    tp, pp = _by_arithmetic(cells, gpus, tp, pp, cp)
+    if sharding is Sharding.ZERO3 and model_parallel is None:
         if tp is None:
             tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
         if pp is None:
             pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
-    micro_batch, ep = _noted(cells, numbers, "micro_batch"), _noted(cells, numbers, "ep")
-    published = PUBLISHED_MICRO_BATCHES.get(cells.text("model"))
-    if micro_batch is None and published:
-        micro_batch, chunks = published
-        cells.assume("plan.micro_batch", micro_batch, "the authors' script for this model (examples/sc21)")
-        if vpp is None and chunks > 1:
-            vpp = cells.assume("plan.vpp", chunks, "the authors' script for this model (examples/sc21)")
-    global_batch = _noted(cells, numbers, "global_batch")
-    if global_batch is None and notes.batch_tokens:
-        global_batch = max(round(notes.batch_tokens / model.seq), 1)
-    recompute = recompute_of(cells, notes)
     fixed = {
         "sharding": sharding,
         "precision": precision,
-        "states": _states(cells, notes, software, precision),
-        "optimizer": optimizer_of(notes),
-        "offload": offload_of(notes),
-        "loss": loss_of(cells, notes),
-        "compiled": is_compiled(notes),
-        "tp_overlap": pipelines_tensor_parallel(cells, notes),
-        "fused_moe": moe_is_fused(cells, notes),
+        "states": _states(cells, software, precision),
+        "optimizer": optimizer_of(cells),
+        "optimizer_step": optimizer_step_of(cells, software),
+        "offload": offload_of(cells),
+        "loss": loss_of(cells, software),
+        "compiled": is_compiled(cells, software),
+        "tp_overlap": pipelines_tensor_parallel(cells, software),
+        "fused_moe": moe_is_fused(cells, software),
         "software": software.family,
-        "shard_gpus": numbers.get("shard_gpus", 0),
-        "lora_rank": numbers.get("lora_rank", 16 if notes.says("lora ", "qlora") and not notes.says("q_lora") else 0),
-        "base_bits": 4 if notes.says("qlora") else 16,
-        "etp": notes.flag("expert-tensor-parallel-size") or 0,
-        "recompute_layers": notes.flag("recompute-num-layers") or 0 if _recomputes_blocks(notes) else 0,
+        "schedule": _SCHEDULES.get(cells.choice("schedule"), Schedule.ONE_F_ONE_B),
+        "shard_gpus": cells.size("shard_group") or 0,
+        "etp": (cells.size("etp") or 0) if model.experts else 0,
+        "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
+        **_adapters(cells),
     }
     return Stated(
         gpus=gpus,
         tp=tp,
         pp=pp,
-        vpp=vpp,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-        model_parallel=numbers.get("model_parallel"),
-        recompute=recompute,
-        cp=cp or 1,
-        ep=ep,
+        vpp=cells.size("vpp"),
+        micro_batch=cells.size("micro_batch"),
+        global_batch=_global_batch(cells, model, gpus, (tp or 1) * (pp or 1) * cp),
+        model_parallel=model_parallel,
+        recompute=recompute_of(cells),
+        cp=cp,
+        ep=cells.size("ep"),
         fixed=fixed,
     )
+
+
+def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:
+    """Return the sequences of a step: stated, or by the arithmetic of what is."""
+    stated = cells.size("global_batch")
+    if stated is not None:
+        return stated
+    dp = cells.size("dp") or (gpus // ranks if gpus and gpus % ranks == 0 else None)
+    local, micro, steps = cells.size("local_batch"), cells.size("micro_batch"), cells.size("grad_accum")
+    if dp and local:
+        return dp * local
+    if dp and micro and steps:
+        return dp * micro * steps
+    tokens = cells.quantity("batch_tokens")
+    return max(round(tokens / model.seq), 1) if tokens else None
+
+
+def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
+    """Return how many layers of a stage are recomputed in full; 0 is all of them."""
+    if cells.text("recompute").lower() == Recompute.SELECTIVE:
+        return 0
+    if cells.choice("recompute_method") == "block":
+        return cells.size("recompute_layers") or 0
+    share = cells.share("recompute_share")
+    return max(round(share * model.layers / (pp or 1)), 1) if share and share < 1 else 0
+
+
+def _adapters(cells: Cells) -> dict[str, Any]:
+    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
+    kind = cells.choice("finetuning")
+    if kind not in ("lora", "qlora"):
+        return {}
+    rank = cells.size("lora_rank")
+    if rank is None:
+        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
+    return {"lora_rank": rank, "base_bits": 4 if kind == "qlora" else 16}
 
 
 def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
@@ -180,19 +205,6 @@ def _by_arithmetic(
     return (tp, rest) if pp is None else (rest, pp)
 
 
-def _recomputes_blocks(notes: Notes) -> bool:
-    """Return whether ``--recompute-num-layers`` counts the layers of a stage that are recomputed."""
-    return notes.flags.get("recompute-method", "") == "block"
-
-
-def _noted(cells: Cells, numbers: Any, name: str) -> int | None:
-    """Return a stated size, or the one of the recipe that the notes name, which is an assumption."""
-    stated = cells.size(name)
-    if stated is None and name in numbers:
-        return int(cells.assume(f"plan.{name}", numbers[name], "the recipe that the notes name"))
-    return stated
-
-
 def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
     """Return the number format of the products; notes one that is not known or that the GPU has not."""
     stated = cells.text("precision").lower()
@@ -202,6 +214,7 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
         if precision is None:
             cells.wrong.append(f"precision is {stated[:40]!r}, must be one of {', '.join(_PRECISIONS)}")
             return Precision.BF16
+        precision = _RECIPES.get(cells.choice("fp8_recipe"), precision) if precision.is_low else precision
     else:
         is_fp16 = not has_bf16 or (software.year <= 2022 and software.family is not Software.PYTORCH)
         chosen = Precision.FP16 if is_fp16 else Precision.BF16
@@ -219,22 +232,19 @@ def _like(stated: str) -> Precision | None:
     return next((_PRECISIONS[word] for word in words if word in stated), None)
 
 
-def _states(cells: Cells, notes: Notes, software: RunSoftware, precision: Precision) -> States:
+def _states(cells: Cells, software: RunSoftware, precision: Precision) -> States:
     """Return the formats of the states; without mixed precision all are in fp32."""
-    return States.AUTOCAST if precision is Precision.FP32 else states_of(cells, notes, software)
+    return States.AUTOCAST if precision is Precision.FP32 else states_of(cells, software)
 
 
 def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> bool | None:
     """Return whether norms and dropout are split over tp; ``None`` is: wherever there is tensor parallelism."""
-    stated = cells.text("sequence_parallel").lower()
-    if stated in ("yes", "true", "1", "on"):
-        return True
-    if stated in ("no", "false", "0", "off") or tp == 1:
-        return False
-    if stated:
-        cells.wrong.append(f"sequence_parallel is {stated[:40]!r}, must be yes or no")
-    is_usual = software.family is Software.MEGATRON_CORE
-    cells.assume("plan.sequence_parallel", is_usual, f"{software.family.value} of {software.year}")
+    stated = cells.flag("sequence_parallel")
+    if stated is not None or tp == 1:
+        return bool(stated)
+    default = software.defaults.get("sequence_parallel")
+    is_usual = default is not None and bool(default.value)
+    cells.assume("plan.sequence_parallel", is_usual, software.words)
     return None if is_usual else False
 
 

@@ -1,265 +1,255 @@
-"""Which training software ran, how old was it, and what does that settle that the row does not say?
-
-A source names its framework in its title, its path or its notes; the first family whose words stand there is taken.
-"""
+"""Which training software ran, how old was it, and what does that settle that the row does not say?"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from opsk.calibration.cells import Cells
-from opsk.calibration.notes import Notes
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.plan import Loss, Offload, Optimizer, Recompute, Sharding, Software, States
+from opsk.workload.plan import Loss, Offload, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
+from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
 
-FUSED_ATTENTION_SINCE = 2023
-"""Training runs published from this year on use fused attention: FlashAttention is of May 2022 (arXiv 2205.14135)."""
-LLAMA_SINCE = 2023
-"""LLaMA is of February 2023; no model of its kind was trained in public before."""
-MEGATRON_CORE_SINCE = 2023
-"""Megatron Core and Transformer Engine became Megatron-LM's base in 2023."""
-
-_FAMILIES: tuple[tuple[Software, int, tuple[str, ...]], ...] = (
-    (Software.DEEPSPEED, 2021, ("deepspeed", "gpt-neox", "neox", "bloom", "bigscience", "turing nlg", "mt-nlg")),
-    (Software.DEEPSPEED, 2023, ("internevo", "internlm", "colossal")),
-    (Software.MEGATRON_CORE, 2024, ("megatron-bridge", "megatron-swift", "primus", "dgxc", "pai-megatron")),
-    (Software.MEGATRON, 2022, ("nemo-framework-launcher", "nemo framework launcher", "nemo-megatron", "nemo megatron")),
-    (Software.MEGATRON_CORE, 2023, ("megatron-core", "mcore", "nemo", "transformer engine", "mlperf")),
-    (Software.PYTORCH, 2023, ("llm-foundry", "mosaic", "torchtitan", "torchtune", "litgpt", "lightning", "tinyllama")),
-    (
-        Software.PYTORCH,
-        2023,
-        ("olmo", "maxtext", "axolotl", "unsloth", "peft", "trl", "nanogpt", "llama-recipes", "accelerate"),
-    ),
-    (Software.PYTORCH, 2021, ("fairscale", "xformers", "metaseq", "fairseq", "huggingface", "hugging face")),
-    (Software.MEGATRON, 2020, ("megatron",)),
-    (Software.PYTORCH, 2021, ("fsdp", "fsdp2", "ddp", "pytorch", "transformers", "torchrun")),
-)
-"""Family, the year since which its users publish, and the words that name it; earlier entries beat later ones."""
-_FUSED_CROSS_ENTROPY = ("llm-foundry", "mosaic", "internevo", "internlm")
-"""Software whose models take flash_attn.losses.cross_entropy (llmfoundry/models/layers, InternEvo's FlashGPTLMLoss)."""
-_TENSOR_OVERLAP = ("nemo", "megatron-bridge", "mlperf", "dgxc")
-"""Software whose published recipes set ``tp_comm_overlap`` (Transformer Engine's user buffers)."""
-_PURE_16BIT = ("torchtune",)
-_YEAR = re.compile(r"\b(20[12]\d)\b", re.ASCII)
-_CONTAINER = re.compile(r"\b(2\d)\.(?:0\d|1[0-2])\b", re.ASCII)
-_RELEASE = re.compile(r"\b(2\d)\.(0\d|1[0-2])\b", re.ASCII)
-MOE_FUSED_SINCE = (26, 6)
-"""Release of Megatron-Bridge whose MoE steps became a third faster at unchanged layouts, dense ones not."""
-_GENERATIONS = {"volta": 2019, "ampere": 2021, "ada": 2023, "cdna2": 2023}
-"""Year in which most training on a generation was published; later ones are of 2024 and after."""
-_RECENT = 2024
+_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
+_RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
+_MONTHS = {
+    "volta": "2020-01",
+    "turing": "2020-01",
+    "ampere": "2023-06",
+    "ada": "2024-01",
+    "hopper": "2024-06",
+    "cdna2": "2023-06",
+    "cdna3": "2024-10",
+}
+"""Month in about which most published training on a chip generation ran."""
+_RECENT = "2025-10"
+_MIDDLE_OF_YEAR = "07"
+_NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
+"""Chip generations for which FlashAttention-2 and cuDNN's fused attention do not exist."""
+_FUSED_LAYERS = ("liger", "fused", "thunder", "te")
+_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
+_QUANTISED_MOMENTS = ("int8", "fp8")
+_DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
+_TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
+"""Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSoftware:
-    """What ran: family, year, and whether the family is Megatron's command line with its defaults."""
+    """What ran: its name, family, month, and what holds for it where a row does not say."""
 
+    name: str
     family: Software
-    year: int
-    fuses_attention: bool
+    month: str
+    defaults: Mapping[str, Default]
 
     @property
-    def is_megatron(self) -> bool:
-        """True for Megatron-LM, old or new, and for DeepSpeed's fork of it."""
-        return self.family is not Software.PYTORCH
+    def year(self) -> int:
+        """Year in which it ran."""
+        return int(self.month[:4])
+
+    @property
+    def words(self) -> str:
+        """How it is named in the reasons of assumptions."""
+        return f"{self.name or self.family.value} of {self.month}"
+
+    def assume(self, cells: Cells, field: str, setting: str) -> Any:
+        """Note and return what holds for a setting."""
+        default = self.defaults[setting]
+        return cells.assume(field, default.value, f"{self.words}: {default.why}")
 
 
-def software_of(cells: Cells, notes: Notes, gpu: GpuSpec) -> RunSoftware:
-    """Return the software of a row; what no word of it tells is assumed."""
-    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
-    first_clause = notes.text.partition(";")[0]
-    family, why = _family(first_clause, origin, notes.text)
-    named = f"{first_clause} {origin}"
-    since = next((year for _, year, words in _FAMILIES if _named(words, named)), 0)
-    year = max(_year(origin, gpu), since, LLAMA_SINCE if cells.text("arch").lower() in ("llama", "moe") else 0)
-    sharding = cells.text("sharding").lower()
-    if family is None:
-        splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1
-        is_sharded = "zero3" in sharding or "fsdp" in sharding
-        is_small = cells.size("gpus") == 1 or notes.says("lora")
-        family = Software.PYTORCH if (is_sharded or is_small) and not splits_model else Software.MEGATRON
-    if family is Software.MEGATRON:
-        family, why = _megatron(sharding, year, notes, gpu, why)
-    cells.assume("plan.software", family.value, f"{why}; of about {year}")
-    is_new = year >= FUSED_ATTENTION_SINCE or family is Software.MEGATRON_CORE
-    return RunSoftware(family=family, year=year, fuses_attention=is_new and gpu.architecture != "volta")
+def software_of(cells: Cells, gpu: GpuSpec) -> RunSoftware:
+    """Return the software of a row; what the row does not tell is assumed."""
+    name = cells.text("software").lower()
+    month = _month(cells, gpu)
+    if name and name not in known_software():
+        cells.odd.append(f"software {name[:40]!r} is not known: taken as a program on PyTorch")
+    sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
+    settings = defaults_of(name or _likeliest(cells), gpu=gpu.architecture, month=month, sharded=sharded)
+    family = family_of(settings)
+    if name in _TRAINERS and _runs_deepspeed(cells):
+        settings = {**settings, **defaults_of("deepspeed", gpu=gpu.architecture, month=month)}
+        family = Software.DEEPSPEED
+    if not name:
+        cells.assume("plan.software", family.value, f"no framework is stated; of about {month}")
+    return RunSoftware(name=name, family=family, month=month, defaults=settings)
 
 
-def _megatron(sharding: str, year: int, notes: Notes, gpu: GpuSpec, why: str) -> tuple[Software, str]:
-    """Return which of Megatron-LM's ages ran, or DeepSpeed where its ZeRO-3 did."""
-    if year >= MEGATRON_CORE_SINCE or notes.flags or gpu.architecture not in ("ampere", "volta"):
-        return Software.MEGATRON_CORE, why
-    if "zero3" in sharding:
-        return Software.DEEPSPEED, f"{why}, which had no ZeRO-3 of its own"
-    return Software.MEGATRON, why
+def _likeliest(cells: Cells) -> str:
+    """Return the framework of a row that states none: one that splits the model is Megatron's kind."""
+    splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1 or cells.size("model_parallel")
+    is_sharded = cells.choice("sharding").startswith("zero3")
+    is_small = cells.size("gpus") == 1 or cells.choice("finetuning") in ("lora", "qlora")
+    return "pytorch" if (is_sharded or is_small) and not splits_model else "megatron-lm"
 
 
-def _family(*texts: str) -> tuple[Software | None, str]:
-    """Return the family that the first text with any such word names, and the word that told."""
-    for text in texts:
-        for family, _, words in _FAMILIES:
-            if word := _named(words, text):
-                return family, f"the source says {word!r}"
-    return None, "no framework is named"
-
-
-def _named(words: Sequence[str], text: str) -> str:
-    """Return the first of the words that stands in a text, and is not the name of a setting (``fsdp=0``)."""
-    return next((word for word in words if re.search(rf"(?<![a-z]){re.escape(word)}(?![a-z]*=)", text)), "")
-
-
-def _year(origin: str, gpu: GpuSpec) -> int:
-    """Return the year of publication, by the GPU where the source does not say."""
-    if found := _YEAR.search(origin):
-        return int(found[1])
-    if found := _CONTAINER.search(origin):
-        return 2000 + int(found[1])
-    return _GENERATIONS.get(gpu.architecture, _RECENT)
-
-
-def attention_is_fused(cells: Cells, notes: Notes, software: RunSoftware) -> bool:
-    """Return whether attention scores are never stored."""
-    backend = notes.flags.get("attention-backend", "")
-    if backend:
-        return backend != "unfused"
-    if notes.says("no flash", "without flash", "unfused attention", "eager attention"):
-        return False
-    if notes.says("flash attention", "flashattention", "flash-attn", "flash_attn"):
-        return True
-    if _is_local_mcore(cells.text("model")):
-        why = "a Megatron Core test without Transformer Engine (te) in its name runs the local, unfused attention"
-        return bool(cells.assume("model.flash_attention", False, why))
-    why = f"{software.family.value} of {software.year}"
-    return bool(cells.assume("model.flash_attention", software.fuses_attention, why))
-
-
-def _is_local_mcore(model: str) -> bool:
-    """Return whether a name is that of a functional test of Megatron Core that does without Transformer Engine."""
-    words = model.lower().split("_")
-    return "mcore" in words and not {"te", "weekly"} & set(words)
-
-
-def states_of(cells: Cells, notes: Notes, software: RunSoftware) -> States:
-    """Return in which formats states are kept."""
-    if notes.says("pure bf16", "pure 16", "bf16 weights and optimizer", "bf16-true"):
-        return States.PURE_16BIT
-    if notes.says("fp32 gradient accumulation", "fp32 gradients", "fp32 grad"):
-        return States.MIXED
-    if cells.text("precision").lower() in ("fp32", "tf32"):
-        return States.AUTOCAST
-    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
-    if (word := _named(_PURE_16BIT, origin)) and cells.text("precision").lower() in ("", "bf16"):
-        why = f"{word}'s bf16 keeps weights, gradients and moments in 16 bits"
-        return States(cells.assume("plan.states", States.PURE_16BIT.value, why))
-    defaults = {
-        Software.PYTORCH: (States.AUTOCAST, "PyTorch keeps weights in fp32 and computes in 16 bits"),
-        Software.DEEPSPEED: (States.MIXED_16BIT_GRADIENTS, "DeepSpeed's fp16 and bf16 engines keep 16-bit gradients"),
-    }
-    states, why = defaults.get(software.family, (States.MIXED, "Megatron-LM accumulates gradients in fp32"))
-    cells.assume("plan.states", states.value, why)
-    return states
-
-
-def optimizer_of(notes: Notes) -> Optimizer:
-    """Return the optimizer; Adam in full precision unless the notes name another."""
-    is_8bit = notes.says("8-bit adam", "8bit adam", "adam8bit", "adamw8bit", "adam 8bit", "adamw 8bit", "adamw 8-bit")
-    is_paged = notes.says("pagedadam", "paged adam", "paged_adam")
-    if is_8bit and is_paged:
-        return Optimizer.PAGED_ADAM_8BIT
-    if is_8bit or is_paged:
-        return Optimizer.ADAM_8BIT if is_8bit else Optimizer.PAGED_ADAM
-    named = {"adafactor": Optimizer.ADAFACTOR, "lion optimizer": Optimizer.LION, "muon": Optimizer.MUON}
-    named |= {"sgd": Optimizer.SGD, "rmsprop": Optimizer.SGD}
-    return next((kind for word, kind in named.items() if notes.says(word)), Optimizer.ADAM)
-
-
-def loss_of(cells: Cells, notes: Notes) -> Loss:
-    """Return how logits and cross entropy are computed."""
-    if notes.says("liger", "cut cross entropy", "fused linear cross entropy"):
-        return Loss.FUSED
-    if notes.says("chunked cross entropy", "chunked loss", "fused cross entropy", "fused_crossentropy"):
-        return Loss.CHUNKED
-    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
-    if word := _named(_FUSED_CROSS_ENTROPY, origin):
-        why = f"{word} takes FlashAttention's cross entropy, which keeps no fp32 copy of the logits"
-        return Loss(cells.assume("plan.loss", Loss.CHUNKED.value, why))
-    return Loss.PLAIN
-
-
-def pipelines_tensor_parallel(cells: Cells, notes: Notes) -> bool:
-    """Return whether the software pipelines tensor-parallel communication with its products."""
-    if notes.says("async tp", "asynctp", "tp overlap", "tp comm overlap", "tp_comm_overlap"):
-        return not notes.says("tp overlap off", "no tp overlap", "without tp overlap")
-    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
-    word = _named(_TENSOR_OVERLAP, origin)
-    if word and (cells.size("tp") or 1) > 1:
-        return bool(cells.assume("plan.tp_overlap", True, f"recipes of {word} overlap it with user buffers"))
-    return False
-
-
-def is_compiled(notes: Notes) -> bool:
-    """Return whether norms and activation functions are fused beside what the software's own modules are."""
-    return notes.says("compile", "nvfuser", "liger", "fused kernels") and not notes.says(
-        "no compile", "without compile"
+def _runs_deepspeed(cells: Cells) -> bool:
+    """Return whether a trainer shards with DeepSpeed: PyTorch has no ZeRO-1 and ZeRO-2 of that kind."""
+    return cells.choice("sharding") in _DEEPSPEED_SHARDINGS or (
+        cells.choice("sharding") == Sharding.ZERO3 and cells.choice("dp_kind") != "fsdp"
     )
 
 
-def moe_is_fused(cells: Cells, notes: Notes) -> bool:
-    """Return whether routing and dispatch of experts are fused, as in Megatron-Bridge's containers from 26.06."""
-    if notes.says("alltoall dispatcher", "allgather dispatcher"):
-        return False
-    if notes.says("hybridep", "hybrid-ep"):
+def _month(cells: Cells, gpu: GpuSpec) -> str:
+    """Return when a row ran: its date, the release of its container, or when its GPU was usual."""
+    if found := _DATE.match(cells.text("source_date")):
+        return f"{found[1]}-{found[2] or _MIDDLE_OF_YEAR}"
+    if found := _RELEASE.search(cells.text("container")):
+        return f"20{found[1]}-{found[2]}"
+    return _MONTHS.get(gpu.architecture, _RECENT)
+
+
+def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> bool:
+    """Return whether attention scores are never stored."""
+    stated = cells.choice("attention_kernel")
+    if stated:
+        return stated != "unfused"
+    if gpu.architecture in _NO_FUSED_ATTENTION:
+        return bool(cells.assume("model.flash_attention", False, f"no fused kernel runs on {gpu.architecture}"))
+    default = software.defaults["attention_kernel"]
+    return bool(cells.assume("model.flash_attention", default.value != "unfused", f"{software.words}: {default.why}"))
+
+
+def states_of(cells: Cells, software: RunSoftware) -> States:
+    """Return in which formats states are kept."""
+    if cells.choice("precision") in ("fp32", "tf32"):
+        return States.AUTOCAST
+    param, grad, master, moment = (cells.choice(f"{name}_dtype") for name in ("param", "grad", "master", "moment"))
+    is_16bit = _BITS.get(param) == 16
+    if master == "none" and is_16bit:
+        return States.PURE_16BIT
+    if master == "none" and _BITS.get(param) == 32:
+        return States.AUTOCAST
+    shards_fp32 = software.defaults["states"].value == States.AUTOCAST
+    if shards_fp32 and master == "fp32":
+        return States.AUTOCAST
+    if is_16bit and grad and "fp32" in (master, moment):
+        return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
+    if moment in ("bf16", "fp16"):
+        return States.PURE_16BIT
+    if grad and not shards_fp32:
+        return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
+    return States(software.assume(cells, "plan.states", "states"))
+
+
+def optimizer_of(cells: Cells) -> Optimizer:
+    """Return the optimizer; Adam unless another is stated, in 8 bits where its moments are."""
+    stated = cells.choice("optimizer")
+    named = {
+        "adam8bit": Optimizer.ADAM_8BIT,
+        "paged-adam8bit": Optimizer.PAGED_ADAM_8BIT,
+        "lion": Optimizer.LION,
+        "adafactor": Optimizer.ADAFACTOR,
+        "muon": Optimizer.MUON,
+        "sgd": Optimizer.SGD,
+    }
+    found = named.get(stated, Optimizer.ADAM)
+    if found is Optimizer.ADAM and cells.choice("moment_dtype") in _QUANTISED_MOMENTS:
+        return Optimizer.ADAM_8BIT
+    return found
+
+
+def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
+    """Return how the optimizer goes through the parameters."""
+    stated = cells.choice("optimizer_impl")
+    if stated:
+        return OptimizerStep.FUSED if stated in ("loop", "cpu") else OptimizerStep(stated)
+    default = software.defaults.get("optimizer_step")
+    if default is None:
+        return OptimizerStep.FUSED
+    return OptimizerStep(software.assume(cells, "plan.optimizer_step", "optimizer_step"))
+
+
+def loss_of(cells: Cells, software: RunSoftware) -> Loss:
+    """Return how logits and cross entropy are computed."""
+    stated = cells.choice("loss_kernel")
+    if stated:
+        return {"plain": Loss.PLAIN, "liger": Loss.FUSED}.get(stated, Loss.CHUNKED)
+    default = software.defaults["loss_kernel"]
+    if default.value == Loss.PLAIN:
+        return Loss.PLAIN
+    return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
+
+
+def pipelines_tensor_parallel(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether the software pipelines tensor-parallel communication with its products."""
+    stated = cells.choice("tp_comm_overlap")
+    if stated:
+        return stated != "no"
+    if (cells.size("tp") or 1) > 1 and "tp_comm_overlap" in software.defaults:
+        return bool(software.assume(cells, "plan.tp_overlap", "tp_comm_overlap"))
+    return False
+
+
+def is_compiled(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether norms and activation functions are fused beside what the software's own modules are."""
+    stated = cells.flag("torch_compile")
+    has_fused_layers = software.family is Software.PYTORCH and cells.choice("layer_kernels") in _FUSED_LAYERS
+    if cells.choice("compiler") in ("torch", "thunder", "xla") or has_fused_layers:
         return True
-    origin = f"{cells.text('source')} {cells.text('source_url_or_repo_path')}".lower()
-    if "megatron-bridge" not in origin or not cells.size("experts"):
+    if stated is not None:
+        return stated
+    compiled = software.defaults.get("compiled")
+    return bool(compiled is not None and compiled.value)
+
+
+def moe_is_fused(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether routing and dispatch of experts are fused."""
+    stated = cells.choice("moe_dispatcher")
+    if stated or not cells.size("experts"):
+        return stated in ("deepep", "hybridep")
+    default = software.defaults.get("moe_dispatcher")
+    if default is None:
         return False
-    release = _RELEASE.search(origin)
-    if release is None:
-        return bool(cells.assume("plan.fused_moe", True, "Megatron-Bridge of no stated release: the current one"))
-    return (int(release[1]), int(release[2])) >= MOE_FUSED_SINCE
+    software.assume(cells, "plan.fused_moe", "moe_dispatcher")
+    return default.value in ("deepep", "hybridep")
 
 
-def offload_of(notes: Notes) -> Offload:
+def offload_of(cells: Cells) -> Offload:
     """Return what is kept in host memory."""
-    if notes.says("activation offloading", "activation cpu offload true", "activations offloaded"):
-        return Offload.ACTIVATIONS
-    if notes.says("param offload", "parameter offload", "zero-infinity"):
-        return Offload.OPTIMIZER_AND_WEIGHTS
-    if notes.says("optimizer offload", "cpu offload true", "zero-offload", "cpuadam"):
-        return Offload.OPTIMIZER
-    return Offload.NONE
+    words = {word.strip() for word in cells.text("offload").lower().split("+")} - {"", "none"}
+    kinds = {
+        "activations": Offload.ACTIVATIONS,
+        "params": Offload.OPTIMIZER_AND_WEIGHTS,
+        "optimizer": Offload.OPTIMIZER,
+    }
+    if unknown := words - kinds.keys():
+        cells.odd.append(f"offload {', '.join(sorted(unknown))[:40]!r} is not known: taken as none")
+    if "activations" in words and len(words) > 1:
+        cells.odd.append("offload of states beside activations: only that of the states is predicted")
+    return next((kinds[word] for word in ("params", "optimizer", "activations") if word in words), Offload.NONE)
 
 
 def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     """Return what data-parallel ranks share."""
     stated = cells.text("sharding").lower()
     if stated:
-        named = {"zero0": "none", "ddp": "none", "fsdp": "zero3", "hsdp": "zero3", "fsdp2": "zero3", "zero-1": "zero1"}
-        named |= {"zero-2": "zero2", "zero-3": "zero3", "distributed optimizer": "zero1", "zero3/fsdp": "zero3"}
-        word = named.get(stated, stated)
+        word = "zero3" if stated == "zero3/fsdp" else stated
         if word in set(Sharding):
             return Sharding(word)
         cells.wrong.append(f"sharding is {stated[:40]!r}, must be one of none, zero1, zero2, zero3/fsdp")
-    if software.family is Software.MEGATRON:
-        chosen, why = Sharding.NONE, "Megatron-LM of that time replicates states"
-    elif software.family is Software.PYTORCH:
-        chosen, why = Sharding.ZERO3, "FSDP is what PyTorch shards with"
-    else:
-        chosen, why = Sharding.ZERO1, "the distributed optimizer (ZeRO-1) is usual"
-    return Sharding(cells.assume("plan.sharding", chosen.value, why))
+        return Sharding.NONE
+    kind = cells.choice("dp_kind")
+    if kind == "fsdp" or cells.flag("hsdp"):
+        return Sharding.ZERO3
+    if cells.size("gpus") == 1 or cells.size("dp") == 1:
+        return Sharding.NONE
+    return Sharding(software.assume(cells, "plan.sharding", "sharding"))
 
 
-def recompute_of(cells: Cells, notes: Notes) -> Recompute | None:
-    """Return what is recomputed, where the row or its notes say it."""
+def recompute_of(cells: Cells) -> Recompute | None:
+    """Return what is recomputed, where the row says it."""
     stated = cells.text("recompute").lower()
-    if not stated:
-        if notes.says("gradient checkpointing", "activation checkpointing", "full recompute"):
-            return Recompute(cells.assume("plan.recompute", Recompute.FULL.value, "the notes speak of checkpointing"))
-        return None
     if stated in set(Recompute):
         return Recompute(stated)
-    cells.wrong.append(f"recompute is {stated[:40]!r}, must be one of none, selective, full")
+    if stated:
+        cells.wrong.append(f"recompute is {stated[:40]!r}, must be one of none, selective, full")
+        return None
+    if cells.text("recompute_modules") or cells.choice("recompute_policy"):
+        return Recompute.SELECTIVE
+    if cells.size("recompute_layers") or cells.share("recompute_share"):
+        return Recompute.FULL
     return None

@@ -1,7 +1,7 @@
 """What was run in each row of a table of runs, what was measured, and what had to be assumed to predict it?
 
-The columns are those of the table of measured runs that opsk is fitted to; every one may be absent, and columns that
-nobody knows are passed over. A row that cannot be read or cannot be is reported beside the others.
+The columns are those of `opsk.calibration.columns`; every one may be absent. Columns and values that are not known are
+named; a row that cannot be read or cannot be is reported beside the others.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsk.calibration.cells import MAX_SHOWN, MAX_TEXT, Cells
-from opsk.calibration.notes import read_notes
+from opsk.calibration.cells import MAX_SHOWN, Cells
+from opsk.calibration.columns import BY_NAME
 from opsk.calibration.row_cluster import gpu_of
 from opsk.calibration.row_model import model_of
 from opsk.calibration.row_plan import plan_of
@@ -30,14 +30,13 @@ from opsk.workload.plan import Plan
 
 MAX_TABLE_BYTES = 64 << 20
 """Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
-KNOWN_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
+NEEDED_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
 """A table without any of these is none of runs."""
 UNKNOWN_BATCH = "plan.global_batch"
-CUMULATIVE = "cumulative step"
 UNMODELLED = ("mamba", "ssm", "rwkv", "hybrid", "encoder", "diffusion", "vision")
 """Kinds of model that no column of a table describes well enough, or that the cost model lacks."""
 UNUSABLE = ("INCONSISTENT", "SUSPECT", "OOM")
-"""Words in the notes with which a time is not compared."""
+"""Tags in the notes with which a time is not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +129,14 @@ class UnpredictableRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """All rows of a table: those that can be predicted and those that cannot, each in the table's order."""
+    """All rows of a table: those that can be predicted and those that cannot, each in the table's order.
+
+    ``unknown_columns`` are those of the table that say nothing to a prediction.
+    """
 
     runs: tuple[Run, ...]
     unpredictable: tuple[UnpredictableRun, ...]
+    unknown_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -167,34 +170,33 @@ def parse_runs(text: str, *, origin: str = "the table") -> Runs:
     reader = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""))
     try:
         columns = {name.strip() for name in reader.fieldnames or () if name}
-        if not columns & KNOWN_COLUMNS:
+        if not columns & NEEDED_COLUMNS:
             raise InputError(
-                f"{origin}: no column of a table of runs", hint=f"such as {', '.join(sorted(KNOWN_COLUMNS))}"
+                f"{origin}: no column of a table of runs", hint=f"such as {', '.join(sorted(NEEDED_COLUMNS))}"
             )
         runs: list[Run] = []
         unpredictable: list[UnpredictableRun] = []
-        so_far: dict[str, str] = {}
         for columns_of_row in reader:
             if not any(columns_of_row.values()):
                 continue
-            row = _row(columns_of_row, reader.line_num, so_far)
+            row = _row(columns_of_row, reader.line_num)
             if isinstance(row, Run):
                 runs.append(row)
             else:
                 unpredictable.append(row)
     except csv.Error as error:
         raise InputError(f"{origin}: line {reader.line_num}: {error}", hint="is this a CSV?") from error
-    return Runs(runs=tuple(runs), unpredictable=tuple(unpredictable))
+    return Runs(
+        runs=tuple(runs), unpredictable=tuple(unpredictable), unknown_columns=tuple(sorted(columns - BY_NAME.keys()))
+    )
 
 
-def _row(
-    columns: Mapping[str | None, str | list[str] | None], line: int, so_far: dict[str, str]
-) -> Run | UnpredictableRun:
+def _row(columns: Mapping[str | None, str | list[str] | None], line: int) -> Run | UnpredictableRun:
     """Return one row, or why it cannot be predicted."""
     cells = Cells({key.strip(): value for key, value in columns.items() if key and isinstance(value, str)})
     name = cells.text("id") or f"line {line}"
     try:
-        run = _run(cells, name, line, _settings(cells, so_far))
+        run = _run(cells, name, line)
     except OpskError as error:
         cells.wrong.append(error.message)
         run = None
@@ -203,31 +205,16 @@ def _row(
     return run
 
 
-def _settings(cells: Cells, so_far: dict[str, str]) -> str:
-    """Return the notes of a row; "cumulative step" says that those of the source's rows before hold as well."""
-    notes, source = cells.text("notes"), cells.text("source")
-    if CUMULATIVE not in notes.lower():
-        return notes
-    if source in so_far:
-        cells.odd.append("its notes are cumulative: what the source's rows before say holds here too")
-    else:
-        cells.odd.append("its notes are cumulative, and there is no row before: settings may be missing")
-    so_far[source] = f"{so_far[source]}; {notes}"[-MAX_TEXT:] if source in so_far else notes
-    return so_far[source]
-
-
-def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
+def _run(cells: Cells, name: str, line: int) -> Run | None:
     """Return a row that can be predicted; ``None`` where something is wrong, which is noted."""
-    notes = read_notes(settings)
     gpu = gpu_of(cells)
     if gpu is None:
         return None
-    software = software_of(cells, notes, gpu)
-    fused = attention_is_fused(cells, notes, software)
-    model = model_of(cells, notes, software, fused_attention=fused)
+    software = software_of(cells, gpu)
+    model = model_of(cells, software, fused_attention=attention_is_fused(cells, software, gpu))
     if model is None:
         return None
-    found = plan_of(cells, notes, model, gpu, software)
+    found = plan_of(cells, model, gpu, software)
     if found is None or cells.wrong:
         return None
     plan, cluster = found
@@ -245,7 +232,7 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
         assumed=tuple(cells.assumed),
         measured=_comparable(_measured(cells, text), cells),
         tags=frozenset(word for word in ("DERIVED", *UNUSABLE) if _has_tag(text, word)),
-        is_toy=notes.says("launch-bound", "toy model"),
+        is_toy=cells.flag("toy") is True,
         problems=(*cells.odd, *violations(model, plan)),
     )
 
@@ -253,7 +240,7 @@ def _run(cells: Cells, name: str, line: int, settings: str) -> Run | None:
 def _note_oddities(cells: Cells, plan: Plan) -> None:
     """Note what a row says and the prediction cannot follow."""
     kind, chunks = cells.text("arch").lower(), cells.size("vpp")
-    if any(word in kind for word in UNMODELLED):
+    if any(word in kind for word in UNMODELLED) or cells.choice("mixer") == "mamba-hybrid":
         cells.odd.append(f"arch is {kind[:MAX_SHOWN]!r}: read as a decoder of attention layers")
     if plan.pp == 1 and chunks is not None and chunks > 1:
         cells.odd.append(f"vpp {chunks} has no meaning with one stage, and is taken as 1")
@@ -283,9 +270,8 @@ def _measured(cells: Cells, notes: str) -> Measured:
         return None if column in recalled else cells.measured(column)
 
     peak = value("peak_mem_gb")
-    convention = cells.text("flops_convention").lower()
-    counted = notes.partition("attn_flops=")[2].partition(";")[0].strip().lower()
-    definition, rank = cells.text("mem_definition").lower(), cells.text("mem_rank").lower()
+    convention = cells.choice("flops_convention")
+    counted, definition, rank = (cells.choice(name) for name in ("attn_flops", "mem_definition", "mem_rank"))
     return Measured(
         step_s=value("iter_time_s"),
         tokens_per_s_per_gpu=value("tokens_per_s_per_gpu"),

@@ -24,6 +24,7 @@ class Validation:
     unpredictable: tuple[UnpredictableRun, ...]
     report: Report
     fit: str
+    unknown_columns: tuple[str, ...] = ()
 
 
 def validate_runs(runs: Runs, efficiency: Efficiency = DEFAULT) -> Validation:
@@ -36,7 +37,13 @@ def validate_runs(runs: Runs, efficiency: Efficiency = DEFAULT) -> Validation:
         UnpredictableRun(id=runs.runs[place].id, line=runs.runs[place].line, why=why) for place, why in wrong.items()
     ]
     failed = sorted([*runs.unpredictable, *impossible], key=lambda row: row.line)
-    return Validation(rows=rows, unpredictable=tuple(failed), report=report_of(rows), fit=efficiency.fit)
+    return Validation(
+        rows=rows,
+        unpredictable=tuple(failed),
+        report=report_of(rows),
+        fit=efficiency.fit,
+        unknown_columns=runs.unknown_columns,
+    )
 
 
 def validation_document(validation: Validation) -> dict[str, Any]:
@@ -46,6 +53,7 @@ def validation_document(validation: Validation) -> dict[str, Any]:
     return {
         "rows": [row for _, row in sorted(rows, key=lambda entry: entry[0])],
         "summary": _summary(validation),
+        "unknown_columns": list(validation.unknown_columns),
         "efficiency": validation.fit,
     }
 

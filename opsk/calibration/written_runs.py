@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from opsk.calibration.runs import Run, parse_runs
@@ -15,28 +15,72 @@ from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, as_gbit_per_s
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Sharding, Software
+from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, Software, States
 
 COLUMNS = (
-    *("id", "source", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "seq_len"),
-    *("experts", "topk", "gpu", "gpu_mem_gb", "gpus", "gpus_per_node", "intra_node_gbps", "nic_gbps", "nics_per_node"),
-    *("tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "sequence_parallel", "recompute", "precision"),
-    *("micro_batch", "global_batch", "iter_time_s", "notes"),
+    *("id", "source", "software", "source_date", "attention_kernel", "model", "arch", "layers", "hidden", "heads"),
+    *("kv_heads", "head_dim", "ffn_hidden", "vocab", "seq_len", "gated_mlp", "experts", "topk", "shared_experts"),
+    *(
+        "dense_layers",
+        "dense_ffn",
+        "q_lora_rank",
+        "kv_lora_rank",
+        "qk_nope_dim",
+        "qk_rope_dim",
+        "v_head_dim",
+        "gpu",
+        "gpu_mem_gb",
+        "gpus",
+        "gpus_per_node",
+        "intra_node_gbps",
+        "nic_gbps",
+    ),
+    *("nics_per_node", "tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "sequence_parallel", "recompute", "precision"),
+    *(
+        "param_dtype",
+        "grad_dtype",
+        "master_dtype",
+        "moment_dtype",
+        "optimizer",
+        "optimizer_impl",
+        "loss_kernel",
+        "torch_compile",
+    ),
+    *("schedule", "offload", "finetuning", "lora_rank", "micro_batch", "global_batch", "iter_time_s"),
 )
-_WORDS = {
-    Software.MEGATRON: "megatron 2022",
-    Software.MEGATRON_CORE: "megatron-core 2025",
-    Software.DEEPSPEED: "deepspeed 2025",
-    Software.PYTORCH: "pytorch 2025",
+_NAMES = {
+    Software.MEGATRON: "megatron-lm",
+    Software.MEGATRON_CORE: "megatron-core",
+    Software.DEEPSPEED: "deepspeed",
+    Software.PYTORCH: "pytorch-fsdp",
 }
-"""How a source names its software, so that the reader of tables knows it again."""
-_PLAN_FIELDS = (
-    *("tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "recompute", "precision", "micro_batch", "global_batch"),
-    *("software", "sequence_parallel", "offload", "optimizer", "lora_rank"),
-)
+"""A framework of each family, whose defaults are the family's."""
+_OLD = "2022"
+"""Year in which Megatron-LM was that of `Software.MEGATRON`."""
+_OPTIMIZERS = {
+    Optimizer.ADAM: "adamw",
+    Optimizer.ADAM_8BIT: "adam8bit",
+    Optimizer.PAGED_ADAM_8BIT: "paged-adam8bit",
+}
+_OFFLOADS = {Offload.OPTIMIZER_AND_WEIGHTS: "params+optimizer"}
+_STATES = {
+    States.MIXED: ("fp32", "fp32", "fp32"),
+    States.MIXED_16BIT_GRADIENTS: ("bf16", "fp32", "fp32"),
+    States.AUTOCAST: ("fp32", "fp32", "fp32"),
+    States.PURE_16BIT: ("bf16", "none", "bf16"),
+}
+"""Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
+_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger"}
+_SCHEDULES = {
+    Schedule.GPIPE: "gpipe",
+    Schedule.ZERO_BUBBLE: "zero-bubble",
+    Schedule.ZERO_BUBBLE_V: "zbv",
+    Schedule.DUALPIPE: "dualpipe",
+}
 _MODEL_FIELDS = (
     *("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq", "gated_mlp", "experts", "top_k"),
-    *("expert_ffn", "shared_experts", "dense_layers", "flash_attention", "kv_lora_rank"),
+    *("expert_ffn", "shared_experts", "dense_layers", "flash_attention"),
+    *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
 )
 
 
@@ -59,7 +103,8 @@ def run_row(job: RunOfJob) -> dict[str, str]:
     InputError
         Names everything that is read back differently, for which a table has no column.
     """
-    row = {name: str(value) for name, value in _values(job).items()}
+    values = _values(job)
+    row = {name: str(values.get(name, "")) for name in COLUMNS}
     read = parse_runs(_text([row], COLUMNS, header=True), origin=job.name)
     if not read.runs:
         why = read.unpredictable[0].why if read.unpredictable else "no row"
@@ -124,18 +169,27 @@ def _values(job: RunOfJob) -> dict[str, object]:
     model, plan, node = job.model, job.plan, job.cluster.node
     return {
         "id": job.name,
-        "source": f"own run, {_WORDS[plan.software]}",
+        "source": "own run",
+        "software": _NAMES[plan.software],
+        "source_date": _OLD if plan.software is Software.MEGATRON else "",
+        "attention_kernel": "flash" if model.flash_attention else "unfused",
         "model": model.name,
         "arch": "moe" if model.experts else "llama" if model.gated_mlp else "gpt",
         "layers": model.layers,
         "hidden": model.hidden,
         "heads": model.heads,
         "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "gated_mlp": "yes" if model.gated_mlp else "no",
         "ffn_hidden": model.expert_ffn if model.experts else model.ffn,
         "vocab": model.vocab,
         "seq_len": model.seq,
         "experts": model.experts or "",
         "topk": model.top_k or "",
+        **_latent(model),
+        "shared_experts": model.shared_experts if model.experts else "",
+        "dense_layers": model.dense_layers if model.experts else "",
+        "dense_ffn": model.ffn if model.experts else "",
         "gpu": node.gpu.name,
         "gpu_mem_gb": f"{node.gpu.memory_bytes / GB:.6g}",
         "gpus": plan.gpus,
@@ -148,28 +202,42 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "sequence_parallel": "yes" if plan.sequence_parallel else "no",
         "recompute": plan.recompute.value,
         "precision": plan.precision.value,
+        **_formats(plan),
+        "loss_kernel": _LOSSES[plan.loss],
+        "torch_compile": "yes" if plan.compiled else "no",
+        "schedule": _SCHEDULES.get(plan.schedule, "") if plan.pp > 1 else "",
+        "optimizer_impl": plan.optimizer_step.value,
+        "optimizer": _OPTIMIZERS.get(plan.optimizer, plan.optimizer.value),
+        "offload": _OFFLOADS.get(plan.offload, plan.offload.value),
+        "finetuning": ("qlora" if plan.base_bits < 16 else "lora") if plan.lora_rank else "",
+        "lora_rank": plan.lora_rank or "",
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,
         "iter_time_s": f"{job.step_s:.6g}",
-        "notes": "; ".join(_notes(model)),
     }
 
 
-def _notes(model: ModelShape) -> list[str]:
-    """Return the settings that have no column, in the words that the reader knows."""
-    notes = [f"head_dim {model.head_dim}", "flash attention" if model.flash_attention else "unfused attention"]
-    if model.gated_mlp:
-        notes.append("swiglu")
-    if model.experts:
-        notes += [f"{model.shared_experts} shared experts", f"dense layers ffn {model.ffn}"]
-    if model.experts and model.dense_layers:
-        notes.append(f"first {model.dense_layers} layers dense")
-    return notes
+def _formats(plan: Plan) -> dict[str, str]:
+    """Return the cells of the formats of the states."""
+    if plan.precision is Precision.FP32:
+        return {}
+    grad, master, moment = _STATES[plan.states]
+    moment = "int8" if plan.optimizer in (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT) else moment
+    return {"param_dtype": "bf16", "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
+
+
+def _latent(model: ModelShape) -> dict[str, int]:
+    """Return the cells of latent attention; none for a model without."""
+    if not model.kv_lora_rank:
+        return {}
+    widths = {name: getattr(model, name) for name in ("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim")}
+    return {**widths, "qk_nope_dim": model.head_dim - model.qk_rope_dim}
 
 
 def _lost(job: RunOfJob, run: Run) -> list[str]:
     """Return the fields that are read back differently."""
-    plan = [f"plan.{name}" for name in _PLAN_FIELDS if getattr(job.plan, name) != getattr(run.plan, name)]
-    fields = [name for name in _MODEL_FIELDS if not (name == "ffn" and job.model.experts)]
-    model = [f"model.{name}" for name in fields if getattr(job.model, name) != getattr(run.model, name)]
+    plan = [
+        f"plan.{item.name}" for item in fields(Plan) if getattr(job.plan, item.name) != getattr(run.plan, item.name)
+    ]
+    model = [f"model.{name}" for name in _MODEL_FIELDS if getattr(job.model, name) != getattr(run.model, name)]
     return [*plan, *model]

@@ -12,7 +12,7 @@ import click
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, calibration_text
 from opsk.calibration.fit import FitSettings
-from opsk.calibration.runs import read_runs
+from opsk.calibration.runs import Run, read_runs
 from opsk.cli.calibration_picture import picture
 from opsk.cli.document import echo_json, harmless
 from opsk.cli.store_runs import runs_of_store
@@ -39,6 +39,12 @@ MOST_PROCESSES = 8
     multiple=True,
     metavar="SOURCE=WEIGHT",
     help="Runs of this source (the prefix of their ids) weigh so much more, and get no offset of their own.",
+)
+@click.option(
+    "--without",
+    default="",
+    metavar="SOURCE,...",
+    help="Leave these sources out of everything: to be predicted afterwards as sources that were never seen.",
 )
 @click.option(
     "--most-assumed",
@@ -68,6 +74,7 @@ def calibrate(
     output: Path | None,
     source_exponent: float,
     references: Sequence[str],
+    without: str,
     most_assumed: int,
     leave_out: bool,
     processes: int | None,
@@ -84,8 +91,9 @@ def calibrate(
         raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
     if runs_file is None and not from_store:
         raise click.UsageError("give RUNS.csv, or --from-store")
-    runs = read_runs(runs_file).runs if runs_file is not None else ()
+    runs = _runs_of(runs_file) if runs_file is not None else ()
     runs += runs_of_store().runs if from_store else ()
+    runs = _kept(runs, {source for name in without.split(",") if (source := name.strip())})
     weights = _references(references, {run.source for run in runs})
     found = find_parameters(
         runs,
@@ -106,6 +114,26 @@ def calibrate(
     else:
         picture(document)
     return ExitStatus.ANSWER
+
+
+def _runs_of(path: Path) -> tuple[Run, ...]:
+    """Return the runs of a table, and say which of its columns are not known."""
+    found = read_runs(path)
+    if found.unknown_columns:
+        names = harmless(", ".join(found.unknown_columns))
+        click.echo(f"opsk: columns that are not known and say nothing: {names}", err=True)
+    return found.runs
+
+
+def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
+    """Return the runs of the other sources."""
+    sources = {run.source for run in runs}
+    if missing := sorted(without - sources):
+        raise InputError(
+            harmless(f"--without {', '.join(missing)}: no run of the table is of this source"),
+            hint=harmless(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
+        )
+    return tuple(run for run in runs if run.source not in without)
 
 
 def _references(texts: Sequence[str], sources: Set[str]) -> dict[str, float]:

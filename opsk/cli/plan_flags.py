@@ -105,6 +105,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "schedule": "Order of a stage's micro-batches.",
         "states": "Formats of weights, gradients and optimizer states.",
         "optimizer": "Which optimizer keeps states.",
+        "optimizer_step": "How the optimizer goes through the parameters.",
         "offload": "What is kept in host memory.",
         "software": "Family of the training software.",
         "overlap": "Communication hides as the software can, or never.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -14,7 +15,7 @@ from opsk.calibration.validation import Validation
 from opsk.cli.document import harmless
 
 _WIDTH_WITHOUT_TERMINAL = 120
-_MAX_UNPREDICTABLE = 10
+_MAX_UNPREDICTABLE, _MAX_ODDITIES = 10, 10
 _GROUP_TITLES = {"gpu": "GPU", "arch": "kind of model", "source": "source", "size": "parameters"}
 
 
@@ -42,11 +43,24 @@ def picture(validation: Validation, *, worst: int) -> None:
     console.print()
     if worst and any(row.time for row in validation.rows):
         console.print(_worst(validation, worst))
+    for line in _oddities(validation):
+        console.print(Text(harmless(line), style="yellow"), soft_wrap=True)
     for row in validation.unpredictable[:_MAX_UNPREDICTABLE]:
         console.print(Text(harmless(f"not predicted  {row.id}: {row.why}"), style="yellow"), soft_wrap=True)
     hidden = len(validation.unpredictable) - _MAX_UNPREDICTABLE
     if hidden > 0:
         console.print(Text(f"not predicted  {hidden} more, all of them with --json", style="yellow"))
+
+
+def _oddities(validation: Validation) -> Iterator[str]:
+    """Yield what is odd about a table: columns that are not known, and what is wrong with rows, most frequent first."""
+    if validation.unknown_columns:
+        yield f"columns that are not known and say nothing: {', '.join(validation.unknown_columns)}"
+    counted = Counter(problem for row in validation.rows for problem in row.run.problems)
+    for problem, rows in counted.most_common(_MAX_ODDITIES):
+        yield f"{rows} row{'s' if rows > 1 else ''}: {problem}"
+    if len(counted) > _MAX_ODDITIES:
+        yield f"{len(counted) - _MAX_ODDITIES} more, all of them with --json"
 
 
 def _headline(validation: Validation) -> Text:

@@ -79,6 +79,9 @@ class Shares:
         Share of a stage's layers that full recomputation passes forward twice; 0 without.
     shards_optimizer, shards_gradients, shards_weights
         Whether the states are split over ``shard_group`` (``expert_shard_group`` for routed experts) of the replicas.
+    gathers_each
+        Whether weights are gathered, and gradients scattered, for every micro-batch: wherever they are sharded, but for
+        pipeline stages of PyTorch, which keep both whole for a step (torchtitan's ``fsdp_reshard_after_forward``).
     """
 
     tp: FloatColumn
@@ -121,6 +124,7 @@ class Shares:
     shards_optimizer: BoolColumn
     shards_gradients: BoolColumn
     shards_weights: BoolColumn
+    gathers_each: BoolColumn
 
     @property
     def gpus(self) -> FloatColumn:
@@ -187,6 +191,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         shards_optimizer=plans.sharding >= _ZERO[Sharding.ZERO1],
         shards_gradients=plans.sharding >= _ZERO[Sharding.ZERO2],
         shards_weights=plans.sharding >= _ZERO[Sharding.ZERO3],
+        gathers_each=(plans.sharding >= _ZERO[Sharding.ZERO3]) & unless((plans.software == _PYTORCH) & (plans.pp > 1)),
     )
 
 

@@ -14,6 +14,7 @@ from opsk.workload.plan import (
     Loss,
     Offload,
     Optimizer,
+    OptimizerStep,
     Plan,
     Precision,
     Recompute,
@@ -33,6 +34,7 @@ PRECISIONS = tuple(Precision)
 SCHEDULES = tuple(Schedule)
 STATES = tuple(States)
 OPTIMIZERS = tuple(Optimizer)
+OPTIMIZER_STEPS = tuple(OptimizerStep)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
@@ -44,6 +46,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "schedule": SCHEDULES,
     "states": STATES,
     "optimizer": OPTIMIZERS,
+    "optimizer_step": OPTIMIZER_STEPS,
     "offload": OFFLOADS,
     "software": SOFTWARE,
     "loss": LOSSES,
@@ -81,6 +84,7 @@ class PlanTable:
     schedule: IntColumn
     states: IntColumn
     optimizer: IntColumn
+    optimizer_step: IntColumn
     offload: IntColumn
     software: IntColumn
     overlap: BoolColumn

@@ -71,12 +71,12 @@ def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
     """
     reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
     once = where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
-    return where(shares.shards_weights, 2.0 * weight_bytes + reduced, once)
+    return where(shares.gathers_each, 2.0 * weight_bytes + reduced, once)
 
 
 def data_parallel_calls(shares: Shares) -> FloatColumn:
     """Return how often a step does that: once, or once a micro-batch with ZeRO-3."""
-    return where(shares.shards_weights, shares.micro_batches, 1.0)
+    return where(shares.gathers_each, shares.micro_batches, 1.0)
 
 
 def tied_embedding_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:

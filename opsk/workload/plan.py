@@ -46,6 +46,11 @@ class Precision(StrEnum):
         """Key of the hardware catalogue's peak that applies."""
         return {"fp8-current": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(self.value, self.value)
 
+    @property
+    def is_low(self) -> bool:
+        """Whether products run in less than 16 bits."""
+        return self.peak_format in ("fp8", "fp4")
+
 
 class States(StrEnum):
     """In which formats weights, gradients and optimizer states are kept (bytes a parameter with Adam)."""
@@ -71,6 +76,17 @@ class Optimizer(StrEnum):
     ADAFACTOR = "adafactor"
     LION = "lion"
     MUON = "muon"
+
+
+class OptimizerStep(StrEnum):
+    """How the optimizer goes through the parameters: what lies in memory while it does."""
+
+    FUSED = "fused"
+    """One kernel for many parameters, nothing copied (Apex, Transformer Engine, DeepSpeed, ``fused=True``)."""
+    FOREACH = "foreach"
+    """An operation on all parameters at a time, each with a result as large as a moment (PyTorch's default)."""
+    IN_BACKWARD = "in-backward"
+    """Each parameter as soon as it has its gradient, which is then freed (torchtune's ``optimizer_in_bwd``)."""
 
 
 class Schedule(StrEnum):
@@ -212,6 +228,7 @@ class Plan:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     states: States = States.MIXED
     optimizer: Optimizer = Optimizer.ADAM
+    optimizer_step: OptimizerStep = OptimizerStep.FUSED
     offload: Offload = Offload.NONE
     software: Software = Software.MEGATRON_CORE
     overlap: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from opsk.workload.defaults import Filling
-from opsk.workload.plan import Offload, Optimizer, Precision, Recompute, Sharding, Software, States
+from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision, Recompute, Sharding, Software, States
 
 LLAMA_FACTORY, AXOLOTL = "llama-factory", "axolotl"
 _TRL = frozenset({"trl", "trl + accelerate"})
@@ -36,6 +36,9 @@ _OPTIMIZERS = MappingProxyType(
 )
 """``--optim``; what is not here (GaLore, LOMO, APOLLO, ...) keeps states that opsk cannot count."""
 
+_FOREACH = "adamw_torch"
+"""PyTorch's AdamW as it is; the Trainer's own default is the fused one since transformers 4.57."""
+
 
 def fill_trainer(filling: Filling) -> None:
     """Fill in what a program of the Trainer's family takes by itself."""
@@ -56,18 +59,20 @@ def fill_trainer(filling: Filling) -> None:
     if is_deepspeed:
         filling.values["plan.software"] = Software.DEEPSPEED
     if framework in _TRAINERS:
-        _optimizer(filling)
+        _optimizer(filling, is_deepspeed=is_deepspeed)
     if filling.get("plan.precision") is not Precision.FP32:
         _states(filling, is_deepspeed=is_deepspeed)
     if filling.options.get("weights.offload") == "cpu":
         filling.values["plan.offload"] = Offload.OPTIMIZER_AND_WEIGHTS
 
 
-def _optimizer(filling: Filling) -> None:
+def _optimizer(filling: Filling, *, is_deepspeed: bool) -> None:
     """Take over the optimizer; one whose states opsk cannot count is missing."""
     name = filling.options.get("optimizer.name")
     if name is not None and name in _OPTIMIZERS:
         filling.values["plan.optimizer"] = _OPTIMIZERS[name]
+        if name == _FOREACH and not is_deepspeed:
+            filling.values["plan.optimizer_step"] = OptimizerStep.FOREACH
     elif name:
         filling.need("plan.optimizer")
 

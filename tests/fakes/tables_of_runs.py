@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 STATED: Mapping[str, str] = {
     "id": "site-001",
-    "source": "Megatron-LM 2022",
+    "source": "Korthikanti et al. 2022",
+    "software": "megatron-lm",
+    "source_date": "2022-05",
     "model": "in-house",
     "arch": "gpt",
     "params_b": "22",

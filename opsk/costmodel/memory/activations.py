@@ -26,7 +26,7 @@ SOFTMAX_STATISTIC_BYTES = 4.0
 """Fused attention keeps one fp32 log-sum-exp a row and head instead of the scores."""
 EAGER_NORM_BYTES = 4.0
 """An RMSNorm written in PyTorch keeps its fp32 input and its normalised one where a fused one keeps the input only:
-4 + 2 against 2 bytes."""
+4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not kept."""
 ROUTER_BYTES = 8.0
 """Logits and probabilities of the router, in fp32, for each expert and token."""
 OFFLOADED_LAYERS = 2.0
@@ -87,7 +87,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     linear = where(low > 0, low, size)
     eager = has_plain_modules(plans) & unless(plans.compiled)
     core = _attention_core(model, shares)
-    norms = model.norms_per_layer * (size + when(eager, (1.0 - model.norm_bias) * EAGER_NORM_BYTES))
+    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size, 0.0)
+    norms = model.norms_per_layer * (size + when(eager, (1.0 - model.norm_bias) * eager_norm))
     stream = shares.plain_tokens * hidden
     output = model.heads * model.v_head_dim / shares.tp
     keys = shares.query_width + shares.kv_width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.elementwise import any_of, floats, minimum, when, where
+from opsk.costmodel.elementwise import any_of, floats, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
@@ -76,9 +76,10 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     """Return the buffers that sharded states and gradients pass through.
 
     FSDP gathers two layers and keeps the unit around them (embedding, head, final norm) from forward to backward, and
-    holds one layer's gradients before and while they are reduced. DeepSpeed's ZeRO-3 gathers up to `LIVE_ELEMENTS` and
-    has two buckets, its other stages one; its bf16 optimizer reduces and adds in fp32, the largest matrix at a time.
-    Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
+    holds one layer's gradients before and while they are reduced. A pipeline stage keeps all of its weights gathered,
+    and adds up whole gradients in fp32 (torchtitan; torch/distributed/pipelining/stage.py). DeepSpeed's ZeRO-3 gathers
+    up to `LIVE_ELEMENTS` and has two buckets, its other stages one; its bf16 optimizer reduces and adds in fp32, the
+    largest matrix at a time. Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
     """
     layer = parameters.layer + parameters.layer_experts
     size = shares.activation_bytes
@@ -86,6 +87,11 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     reduced = (size + REDUCED_BYTES) * layer
     at_end = (size + REDUCED_BYTES) * parameters.ends
     scattered = where(shares.shards_gradients, 1.0, 0.0)
+    keeps = shares.shards_weights & unless(shares.gathers_each)
+    if any_of(keeps):
+        stage = parameters.dense + parameters.experts
+        gathered = where(keeps, (size + REDUCED_BYTES * shares.trained_share) * stage, gathered)
+        scattered = where(keeps, 0.0, scattered)
     buffers = Buffers(
         gathered=where(shares.shards_weights, gathered, 0.0),
         reduced=scattered * reduced,

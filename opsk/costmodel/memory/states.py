@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, looked_up, minimum, unless, where
+from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Optimizer, Precision
+from opsk.costmodel.table import OFFLOADS, OPTIMIZER_STEPS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
+from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision
 from opsk.workload.plan import States as Formats
 
 
@@ -80,6 +80,7 @@ _EXTRA = np.array(
 _FP32, _MUON = PRECISIONS.index(Precision.FP32), OPTIMIZERS.index(Optimizer.MUON)
 _AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
 _16BIT_GRADIENTS = STATES.index(Formats.MIXED_16BIT_GRADIENTS)
+_FOREACH, _IN_BACKWARD = (OPTIMIZER_STEPS.index(step) for step in (OptimizerStep.FOREACH, OptimizerStep.IN_BACKWARD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +138,20 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     moments = _moment_bytes(plans, moment, parameters.ends / whole)
     held = where(shares.shards_optimizer, trained_split, trained)
     gradients, at_start = _gradient_bytes(plans, shares, gradient, trained, trained_split)
+    if any_of(plans.optimizer_step == _IN_BACKWARD):
+        steps_at_once = plans.optimizer_step == _IN_BACKWARD
+        largest = gradient * maximum(parameters.layer + parameters.layer_experts, parameters.ends)
+        gradients = where(steps_at_once, minimum(gradients, largest), gradients)
+        at_start = where(steps_at_once, 0.0, at_start)
     on_device = looked_up(_KEEPS_OPTIMIZER, plans.offload)
     return States(
         weights=base * where(shares.shards_weights, share, 1.0) * looked_up(_KEEPS_WEIGHTS, plans.offload),
         gradients=gradients,
         gradients_at_start=at_start,
         optimizer=(master + moments) * held * on_device * looked_up(_RESIDENT, plans.optimizer),
-        copies=_copies(plans, shares, linear),
+        copies=_copies(plans, shares, where(shares.lora_rank > 0, trained, linear * (1.0 - plans.frozen_fraction))),
         buckets=where(is_replicated_by_pytorch(plans, shares.replicas), gradients, 0.0),
-        step=_step_bytes(plans, shares, held, on_device),
+        step=_step_bytes(plans, shares, held, moment, on_device),
     )
 
 
@@ -170,17 +176,25 @@ def _gradient_bytes(
     return gradients, where(stays, gradients, 0.0)
 
 
-def _copies(plans: PlanTable, shares: Shares, linear: FloatColumn) -> FloatColumn:
-    """Return the 16-bit copies of fp32 weights under autocast (PyTorch caches them for the whole forward)."""
+def _copies(plans: PlanTable, shares: Shares, trained: FloatColumn) -> FloatColumn:
+    """Return the 16-bit copies of fp32 weights under autocast.
+
+    PyTorch caches them for the whole forward, of weights that are trained: a frozen base is loaded in 16 bits or
+    fewer, and what is frozen is cast anew at each use.
+    """
     is_copied = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & unless(shares.shards_weights)
-    return where(is_copied, 2.0, 0.0) * linear
+    return where(is_copied, 2.0, 0.0) * trained
 
 
-def _step_bytes(plans: PlanTable, shares: Shares, held: FloatColumn, on_device: FloatColumn) -> FloatColumn:
+def _step_bytes(
+    plans: PlanTable, shares: Shares, held: FloatColumn, moment: FloatColumn, on_device: FloatColumn
+) -> FloatColumn:
     """Return what the optimizer step needs for a moment where gradients have 16 bits: 4 bytes in fp32.
 
     DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
+    PyTorch's ``foreach`` steps hold the square roots of all second moments (torch/optim/adamw.py, _multi_tensor_adamw).
     """
     converted = where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
     at_once = where(shares.shards_weights & is_deepspeed(plans), minimum(held, SUB_GROUP_ELEMENTS), held)
-    return converted * at_once * on_device
+    roots = where(plans.optimizer_step == _FOREACH, moment, 0.0) * held
+    return (converted * at_once + roots) * on_device

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.workload.completion import complete
-from opsk.workload.plan import Offload, Optimizer, Precision, Recompute, Sharding, States
+from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision, Recompute, Sharding, States
 from opsk.workload.workload import Workload
 from opsk_jobcheck.readers.script import read_script
 from tests.fakes.workloads import evidence, why
@@ -235,6 +235,15 @@ def test_the_optimizer_is_taken_over_and_an_unknown_one_is_missing() -> None:
     assert plan is not None
     assert plan.optimizer is Optimizer.PAGED_ADAM_8BIT
     assert "plan.optimizer" in complete(trained(f"{flags} galore_adamw")).missing
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "step"), [("adamw_torch", OptimizerStep.FOREACH), ("adamw_torch_fused", OptimizerStep.FUSED)]
+)
+def test_pytorchs_own_adamw_steps_with_copies(optimizer: str, step: OptimizerStep) -> None:
+    plan = complete(trained(f"--block_size 512 --per_device_train_batch_size 1 --optim {optimizer}")).plan
+    assert plan is not None
+    assert plan.optimizer_step is step
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,7 @@ def test_hardware_flop_of_selective_recomputation_are_as_printed_by_korthikanti(
 
 
 def test_attention_is_counted_as_the_row_says() -> None:
-    full, causal, none = (
-        step_work([one(notes=f"attn_flops={kind}")]).flop_per_gpu[0] for kind in ("full", "causal", "none")
-    )
+    full, causal, none = (step_work([one(attn_flops=kind)]).flop_per_gpu[0] for kind in ("full", "causal", "none"))
     # 72 B s l h^2 (s / 6h) is the whole attention square
     square = 12 * 4 * 2048**2 * 48 * 6144 / 8
     assert full - causal == pytest.approx(square / 2)

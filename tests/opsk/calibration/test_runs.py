@@ -10,7 +10,7 @@ import pytest
 from opsk.calibration.runs import Run, parse_runs, read_runs
 from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.errors import InputError
-from opsk.workload.plan import Loss, Optimizer, Recompute, Sharding, Software, States
+from opsk.workload.plan import Loss, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
 from tests.fakes.tables_of_runs import row, table
 
 
@@ -46,7 +46,7 @@ def test_a_row_that_states_everything_has_every_input_stated() -> None:
     ],
 )
 def test_what_is_left_out_is_assumed_with_a_reason(column: str, field: str) -> None:
-    run = one(**{column: ""})
+    run = one(gpus="16", dp="2", nic_gbps="200", **{column: ""})
     entry = next(entry for entry in run.assumed if entry.field == field)
     assert entry.why
     assert run.states_memory_inputs == (field not in MEMORY_INPUTS)
@@ -98,50 +98,77 @@ def test_a_missing_axis_follows_from_the_others_and_is_not_assumed() -> None:
     assert "plan.pp" not in assumed(run)
 
 
-def test_software_and_its_ways_follow_from_words_of_the_source() -> None:
-    new = one(
-        source="pytorch/torchtitan performance", arch="llama", sharding="zero3/fsdp", tp="1", dp="8", global_batch="32"
-    )
+def test_what_a_framework_does_holds_where_a_row_does_not_say() -> None:
+    new = one(software="torchtitan", source_date="2025", arch="llama", sharding="", tp="1", dp="8", global_batch="32")
     assert new.plan.software is Software.PYTORCH
     assert new.plan.states is States.AUTOCAST
     assert new.plan.sharding is Sharding.ZERO3
     assert new.model.flash_attention
-    old = one(source="Megatron-LM, SC21 (2021)")
+    assert {"plan.states", "plan.sharding", "model.flash_attention"} <= assumed(new).keys()
+    old = one(source_date="2021")
     assert old.plan.software is Software.MEGATRON
     assert not old.model.flash_attention
-    assert one(source="NVIDIA NeMo 24.07", gpu="H100").plan.software is Software.MEGATRON_CORE
-    assert one(source="bigscience: BLOOM").plan.software is Software.DEEPSPEED
+    assert one(software="nemo", source_date="", container="nemo:24.07", gpu="H100").plan.tp_overlap
+    assert one(software="megatron-deepspeed").plan.software is Software.DEEPSPEED
 
 
-def test_settings_are_read_from_the_notes() -> None:
-    notes = "pure bf16 weights; paged AdamW 8-bit; chunked cross entropy; torch.compile; recompute on"
-    run = one(source="torchtune", notes=notes, precision="bf16")
-    assert run.plan.states is States.PURE_16BIT
-    assert run.plan.optimizer is Optimizer.PAGED_ADAM_8BIT
-    assert run.plan.loss is Loss.CHUNKED
-    assert run.plan.compiled
+def test_a_trainer_that_shards_as_deepspeed_does_runs_it() -> None:
+    columns = {"software": "hf-trainer", "tp": "1", "dp": "8", "global_batch": "32"}
+    assert one(**columns, sharding="zero2").plan.software is Software.DEEPSPEED
+    assert one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan.software is Software.PYTORCH
 
 
-def test_cumulative_steps_keep_what_the_rows_before_switched_on() -> None:
-    notes = ("cumulative step: base", "cumulative step: + compile", "cumulative step: + 8-bit AdamW")
-    runs = parse_runs(table(*(row(id=f"t-{place}", notes=text) for place, text in enumerate(notes)))).runs
-    assert [run.plan.compiled for run in runs] == [False, True, True]
-    assert [run.plan.optimizer is Optimizer.ADAM_8BIT for run in runs] == [False, False, True]
+def test_settings_have_columns_and_notes_decide_nothing() -> None:
+    columns = {
+        "software": "torchtune", "precision": "bf16", "param_dtype": "bf16", "master_dtype": "none",
+        "optimizer": "paged-adam8bit", "loss_kernel": "chunked", "torch_compile": "yes",
+    }  # fmt: skip
+    plan = one(**columns).plan
+    assert plan.states is States.PURE_16BIT
+    assert plan.optimizer is Optimizer.PAGED_ADAM_8BIT
+    assert plan.loss is Loss.CHUNKED
+    assert plan.compiled
+    words = "DeepSpeed ZeRO-3; LoRA rank 8; paged AdamW 8-bit; torch.compile; no flash attention; tp4 pp2; unbalanced"
+    assert one(**columns, notes=words).plan == plan
 
 
-def test_latent_attention_is_read_from_the_notes() -> None:
+def test_an_optimizer_steps_as_its_column_or_its_framework_says() -> None:
+    columns = {"software": "hf-trainer", "source_date": "2024-05", "tp": "1", "dp": "8", "global_batch": "32"}
+    assert one(**columns).plan.optimizer_step is OptimizerStep.FOREACH
+    assert one(**columns, optimizer_impl="fused").plan.optimizer_step is OptimizerStep.FUSED
+    assert one(optimizer_impl="in-backward").plan.optimizer_step is OptimizerStep.IN_BACKWARD
+    assert one().plan.optimizer_step is OptimizerStep.FUSED
+
+
+def test_formats_of_states_are_those_of_their_columns() -> None:
+    columns = {"software": "megatron-deepspeed", "param_dtype": "bf16", "master_dtype": "fp32", "precision": "bf16"}
+    assert one(**columns, grad_dtype="fp32").plan.states is States.MIXED
+    assert one(**columns, grad_dtype="bf16").plan.states is States.MIXED_16BIT_GRADIENTS
+
+
+def test_what_is_trained_of_a_model_is_read() -> None:
+    plan = one(finetuning="qlora", lora_rank="8").plan
+    assert (plan.lora_rank, plan.base_bits) == (8, 4)
+    assert one(finetuning="lora", lora_rank="16").plan.base_bits == 16
+    assert "plan.lora_rank" in assumed(one(finetuning="lora"))
+    assert one(finetuning="full").plan.lora_rank == 0
+
+
+def test_the_batch_of_a_step_follows_from_what_is_stated() -> None:
+    columns = {"gpus": "64", "dp": "8", "micro_batch": "2", "global_batch": ""}
+    assert one(**columns, grad_accum="3").plan.global_batch == 48
+    assert one(**columns, local_batch="4").plan.global_batch == 32
+    assert one(**columns, batch_tokens="131072").plan.global_batch == 64
+    assert "plan.global_batch" not in assumed(one(**columns, grad_accum="3"))
+
+
+def test_latent_attention_has_columns() -> None:
     run = one(
-        arch="moe",
-        experts="256",
-        topk="8",
-        notes="MLA (q_lora 1536, kv_lora 512, qk 128+64, v 128); first 3 layers dense",
-    )
-    assert (run.model.q_lora_rank, run.model.kv_lora_rank, run.model.head_dim, run.model.v_head_dim) == (
-        1536,
-        512,
-        192,
-        128,
-    )
+        arch="moe", experts="256", topk="8", q_lora_rank="1536", kv_lora_rank="512", qk_nope_dim="128",
+        qk_rope_dim="64", v_head_dim="128", dense_layers="3",
+    )  # fmt: skip
+    widths = (run.model.q_lora_rank, run.model.kv_lora_rank, run.model.head_dim, run.model.v_head_dim)
+    assert widths == (1536, 512, 192, 128)
     assert run.model.dense_layers == 3
 
 
@@ -157,7 +184,7 @@ def test_a_gpu_is_the_variant_with_the_stated_memory() -> None:
 def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:
     # Summit: six V100 a node (ORNL); two groups of three with NVLink between them
     run = one(
-        gpu="V100", gpu_mem_gb="32", gpus="12", gpus_per_node="", tp="6", dp="2", global_batch="8", notes="on Summit"
+        gpu="V100", gpu_mem_gb="32", gpus="12", gpus_per_node="", tp="6", dp="2", global_batch="8", system="summit"
     )
     assert (run.cluster.node.gpus, run.cluster.node.hb_domain_gpus) == (6, 3)
     assert run.cluster.node.gpu.name == "v100-sxm2-32gb"
@@ -219,10 +246,28 @@ def test_a_measurement_that_is_no_number_is_told_and_the_row_predicted() -> None
     assert any("iter_time_s" in problem for problem in run.problems)
 
 
-def test_columns_may_be_absent_or_unknown() -> None:
-    (run,) = parse_runs("id,gpu,gpus,model,colour\nx-1,H100,8,Llama-3-8B,red\n").runs
+def test_columns_may_be_absent_and_unknown_ones_are_named() -> None:
+    runs = parse_runs("id,gpu,gpus,model,colour\nx-1,H100,8,Llama-3-8B,red\n")
+    (run,) = runs.runs
     assert run.model.layers == 32
     assert run.measured.step_s is None
+    assert runs.unknown_columns == ("colour",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("attention_kernel", "flash9"), ("loss_kernel", "best"), ("torch_compile", "maybe"), ("offload", "everything")],
+)
+def test_a_value_that_a_column_does_not_have_is_named_and_taken_as_not_stated(column: str, value: str) -> None:
+    run = one(**{column: value})
+    assert any(column in problem and value in problem for problem in run.problems)
+    assert run.plan == one(**{column: ""}).plan
+
+
+def test_a_framework_that_nobody_knows_is_named() -> None:
+    run = one(software="my-trainer", tp="1", dp="8", global_batch="32")
+    assert run.plan.software is Software.PYTORCH
+    assert "software 'my-trainer' is not known" in " ".join(run.problems)
 
 
 def test_a_text_without_a_known_column_is_no_table() -> None:
@@ -251,7 +296,7 @@ def test_what_the_source_recalls_from_memory_is_no_measurement() -> None:
 def test_times_that_mean_nothing_are_not_scored() -> None:
     assert one(iter_time_s="1.4").is_time_scored
     assert not one(iter_time_s="1.4", notes="INCONSISTENT: two times").is_time_scored
-    assert not one(iter_time_s="1.4", notes="toy model: time is launch-bound").is_time_scored
+    assert not one(iter_time_s="1.4", toy="yes").is_time_scored
     assert not one(iter_time_s="1.4", global_batch="").is_time_scored
     assert one(tokens_per_s_per_gpu="900", global_batch="").is_time_scored
     assert one(notes="too close to OOM", iter_time_s="1").is_time_scored
@@ -259,7 +304,7 @@ def test_times_that_mean_nothing_are_not_scored() -> None:
 
 
 def test_old_software_recomputes_all_where_nothing_fits_without() -> None:
-    run = one(layers="48", recompute="", micro_batch="8", global_batch="8", source="Megatron-LM 2021")
+    run = one(layers="48", recompute="", micro_batch="8", global_batch="8", source_date="2021")
     assert run.plan.recompute is Recompute.FULL
 
 
@@ -282,9 +327,10 @@ def test_about_320_rows_state_every_time_input_and_about_66_every_memory_input(r
 
 
 def test_recipes_that_pipeline_tensor_parallelism_are_known_by_their_software() -> None:
-    assert one(source="NVIDIA NeMo 24.07", gpu="H100").plan.tp_overlap
-    assert one(source="torchtitan", notes="torch.compile + async TP").plan.tp_overlap
-    assert not one(source="Megatron-LM 2021").plan.tp_overlap
+    assert one(software="nemo", source_date="2024-07", gpu="H100").plan.tp_overlap
+    assert not one(software="nemo", source_date="2024-07", gpu="H100", tp_comm_overlap="no").plan.tp_overlap
+    assert one(software="torchtitan", tp_comm_overlap="async").plan.tp_overlap
+    assert not one(source_date="2021").plan.tp_overlap
 
 
 def test_what_a_row_says_and_the_prediction_cannot_follow_is_told() -> None:
@@ -293,10 +339,3 @@ def test_what_a_row_says_and_the_prediction_cannot_follow_is_told() -> None:
     assert "arch is 'mamba'" in words
     assert "vpp 4 has no meaning with one stage" in words
     assert "dp 8 x tp x pp x cp 4 is not the number of GPUs: dp 4 is taken" in words
-
-
-def test_cumulative_notes_are_told_with_and_without_a_row_before() -> None:
-    notes = "cumulative step: + compile"
-    runs = parse_runs(table(row(id="a-1", notes=notes), row(id="a-2", notes=notes))).runs
-    assert "there is no row before" in " ".join(runs[0].problems)
-    assert "what the source's rows before say holds here too" in " ".join(runs[1].problems)

@@ -31,7 +31,7 @@ def test_a_row_is_predicted_as_a_single_plan_is() -> None:
 
 
 def test_assumed_inputs_widen_the_range_and_keep_the_middle() -> None:
-    stated, assumed = validated(row(id="a-1"), row(id="a-2", sharding="")).rows
+    stated, assumed = validated(row(id="a-1"), row(id="a-2", recompute="")).rows
     assert assumed.prediction.quantities["step_s"].half_width > stated.prediction.quantities["step_s"].half_width
 
 

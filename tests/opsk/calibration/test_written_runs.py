@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from opsk.calibration.runs import parse_runs, read_runs
 from opsk.calibration.written_runs import COLUMNS, RunOfJob, append_run, run_row
 from opsk.errors import InputError
 from opsk.hardware import catalog
-from opsk.workload.plan import Plan, Recompute, Sharding, Software
+from opsk.workload.plan import Loss, Plan, Recompute, Sharding, Software, States
 from opsk.workload.public_models.lookup import public_model
 
 
@@ -27,9 +28,20 @@ def job(name: str = "llama3-70b", **changes: object) -> RunOfJob:
     )
 
 
-@pytest.mark.parametrize("name", ["llama3-8b", "llama3-70b", "mixtral-8x7b"])
-def test_model_plan_and_time_come_back(name: str) -> None:
-    asked = job(name)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama3-8b", {}),
+        ("llama3-70b", {"loss": Loss.CHUNKED}),
+        ("mixtral-8x7b", {"ep": 4}),
+        ("deepseek-v3", {"pp": 1, "dp": 16, "states": States.MIXED_16BIT_GRADIENTS}),
+        ("llama3-8b", {"software": Software.PYTORCH, "states": States.AUTOCAST, "lora_rank": 16, "base_bits": 4}),
+        ("llama3-8b", {"software": Software.DEEPSPEED, "states": States.MIXED_16BIT_GRADIENTS}),
+        ("llama3-8b", {"software": Software.PYTORCH, "states": States.PURE_16BIT, "compiled": True}),
+    ],
+)
+def test_model_plan_and_time_come_back(name: str, changes: dict[str, Any]) -> None:
+    asked = job(name, **changes)
     row = run_row(asked)
     (run,) = parse_runs(",".join(COLUMNS) + "\n" + ",".join(f'"{row[each]}"' for each in COLUMNS)).runs
     assert run.plan == asked.plan
@@ -38,8 +50,8 @@ def test_model_plan_and_time_come_back(name: str) -> None:
 
 
 def test_what_no_column_can_say_is_refused() -> None:
-    with pytest.raises(InputError, match="lora_rank"):
-        run_row(job(lora_rank=16, software=Software.PYTORCH))
+    with pytest.raises(InputError, match="frozen_fraction"):
+        run_row(job(frozen_fraction=0.5))
 
 
 def test_rows_go_below_the_columns_that_are_there(tmp_path: Path) -> None:

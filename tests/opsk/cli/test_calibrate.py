@@ -136,6 +136,18 @@ def test_a_reference_that_is_no_source_of_the_table_is_named(runs_file: Path) ->
     assert "north, south" in result.exception.hint
 
 
+def test_a_source_is_left_out_of_everything(runs_file: Path) -> None:
+    found = json.loads(run(runs_file, "--without", "north", "--no-cross-validation", "--json").stdout)
+    assert found["fit"]["by_source"].keys() == {"south"}
+
+
+def test_a_source_to_leave_out_that_the_table_has_not_is_named(runs_file: Path) -> None:
+    result = run(runs_file, "--without", "south, nroth")
+    assert isinstance(result.exception, InputError)
+    assert "--without nroth" in str(result.exception)
+    assert not result.stderr
+
+
 def test_one_source_alone_is_fitted_without_leaving_anything_out(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(table(row(iter_time_s="1.42")), encoding="utf-8")

@@ -29,6 +29,15 @@ def runs(tmp_path: Path) -> Path:
     return path
 
 
+def test_columns_and_values_that_are_not_known_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(table(row(attention_kernel="flash9", colour="red\x1b[31m")), encoding="utf-8")
+    said = CliRunner().invoke(validate, [str(path)]).stdout
+    assert "columns that are not known and say nothing: colour" in said
+    assert "1 row: attention_kernel is 'flash9', must be one of" in said
+    assert json.loads(CliRunner().invoke(validate, [str(path), "--json"]).stdout)["unknown_columns"] == ["colour"]
+
+
 def test_json_has_what_the_contract_names(runs: Path) -> None:
     result = CliRunner().invoke(validate, [str(runs), "--json"])
     document = json.loads(result.stdout)

@@ -133,6 +133,14 @@ def test_pytorch_modules_keep_fp32_copies_of_norms_and_the_activated_gate(llama3
     assert compiled == fused
 
 
+def test_a_frozen_norm_keeps_no_normalised_copy(llama3_8b: ModelShape):
+    # two RMSNorms written in PyTorch, bf16, on 4,096 wide vectors of 8,192 tokens
+    trained, frozen = (
+        _layer(llama3_8b, Plan(software=Software.PYTORCH, lora_rank=rank, global_batch=1)).plain[0] for rank in (0, 16)
+    )
+    assert trained - frozen == 2 * 2 * 4096 * 8192
+
+
 def test_context_parallelism_divides_everything(llama3_8b: ModelShape):
     one, four = (_layer(llama3_8b, Plan(cp=cp, global_batch=4)).plain[0] for cp in (1, 4))
     assert four == one / 4

@@ -57,6 +57,16 @@ def test_logits_of_pytorchs_cross_entropy(gpt3: ModelShape, loss: Loss, bytes_pe
     assert _logits(gpt3, plan)[2, 0] == 2048 * 51200 * bytes_per_logit
 
 
+def test_pipeline_stages_of_pytorch_keep_weights_and_gradients_whole(llama3_8b: ModelShape):
+    # torchtitan: fsdp_reshard_after_forward is off with pipelines; bf16 weights and fp32 gradients of the stage
+    plan = Plan(pp=4, dp=8, sharding=Sharding.ZERO3, software=Software.PYTORCH, states=States.AUTOCAST, global_batch=64)
+    _, _, counted = parts(llama3_8b, plan)
+    found = _buffers(llama3_8b, plan)
+    assert found.gathered[:, 0].tolist() == pytest.approx(((2 + 4) * counted.dense[:, 0]).tolist())
+    assert (np.asarray(found.reduced) == 0).all()
+    assert (np.asarray(found.at_end) == 0).all()
+
+
 def test_only_sharded_states_need_gather_buffers():
     model = gpt(layers=24, hidden=2048, heads=16)
     found = {}

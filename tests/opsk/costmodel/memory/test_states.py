@@ -9,7 +9,7 @@ from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Offload, Optimizer, Plan, Precision, Sharding, Software
+from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Plan, Precision, Sharding, Software
 from opsk.workload.plan import States as Formats
 from tests.fakes.training_runs import gpt, parts
 
@@ -67,6 +67,47 @@ def test_bytes_of_a_parameter_by_formats_and_optimizer(
 ):
     plan = Plan(states=formats, optimizer=optimizer, global_batch=8)
     assert _bytes_per_parameter(llama3_8b, plan) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("formats", "sharding", "dp", "expected"),
+    [
+        # fms-acceleration's reference runs of full fine-tuning with HF's Trainer peak at 10.0 bytes a parameter on one
+        # GPU (Mistral 7B: 72.4 GB) and at 20.0 over the GPUs of FSDP (Llama 3 8B on 4: 40.2 GB each)
+        (Formats.PURE_16BIT, Sharding.NONE, 1, 10),
+        (Formats.AUTOCAST, Sharding.ZERO3, 4, 20 / 4),
+    ],
+)
+def test_a_foreach_step_holds_another_moment(
+    llama3_8b: ModelShape, formats: Formats, sharding: Sharding, dp: int, expected: float
+):
+    plan = Plan(
+        dp=dp, sharding=sharding, states=formats, optimizer_step=OptimizerStep.FOREACH, global_batch=8,
+        software=Software.PYTORCH,
+    )  # fmt: skip
+    in_step = float(_states(llama3_8b, plan).step[0, 0]) / total_parameters(llama3_8b)
+    assert _bytes_per_parameter(llama3_8b, plan) + in_step == pytest.approx(expected)
+    fused = _states(llama3_8b, replace(plan, optimizer_step=OptimizerStep.FUSED))
+    assert fused.step[0, 0] == 0
+
+
+def test_a_step_in_the_backward_keeps_the_gradients_of_one_layer(llama3_8b: ModelShape):
+    plan = Plan(
+        states=Formats.PURE_16BIT, optimizer_step=OptimizerStep.IN_BACKWARD, global_batch=8, software=Software.PYTORCH
+    )
+    states = _states(llama3_8b, plan)
+    # embedding and head are larger than a layer: 128,256 rows of 4,096 each, and the last norm, in 2 bytes
+    assert states.gradients[0, 0] == pytest.approx(2 * (2 * 128256 * 4096 + 4096))
+    assert states.gradients_at_start[0, 0] == 0
+
+
+def test_autocast_copies_what_is_trained_and_no_frozen_base(llama3_8b: ModelShape):
+    plan = Plan(states=Formats.AUTOCAST, global_batch=1, software=Software.PYTORCH)
+    layers = total_parameters(llama3_8b) - (2 * 128256 * 4096 + 4096)
+    assert _states(llama3_8b, plan).copies[0, 0] == pytest.approx(2 * layers)
+    assert _states(llama3_8b, replace(plan, frozen_fraction=0.75)).copies[0, 0] == pytest.approx(0.5 * layers)
+    _, _, counted = parts(llama3_8b, adapted := replace(plan, lora_rank=16, base_bits=4))
+    assert _states(llama3_8b, adapted).copies[0, 0] == pytest.approx(2 * float(counted.adapters[0, 0]))
 
 
 def test_muon_leaves_embedding_and_head_to_adam(llama3_8b: ModelShape):

@@ -1,0 +1,107 @@
+"""What training software does where nobody says otherwise: the rules of ``software_defaults.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from opsk.workload.plan import Software
+
+SETTINGS = (
+    *("family", "attention_kernel", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
+    *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step"),
+)
+_MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
+_ANY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Default:
+    """A value that holds unless somebody says otherwise, and why."""
+
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Settings of some software on some chip generations from a month on, until before another; empty is any.
+
+    ``sharded`` says whether the rule holds only where states are sharded, or only where they are not; ``None`` is both.
+    """
+
+    software: frozenset[str]
+    gpu: frozenset[str]
+    sharded: bool | None
+    since: str
+    until: str
+    why: str
+    settings: Mapping[str, Any]
+
+    def fits(self, software: str, gpu: str, month: str, *, sharded: bool) -> bool:
+        """Tell whether the rule is for this software on this chip generation in this month (``YYYY-MM``)."""
+        return (
+            (software in self.software or _ANY in self.software)
+            and (not self.gpu or gpu in self.gpu)
+            and self.sharded in (None, sharded)
+            and self.since <= month
+            and (not self.until or month < self.until)
+        )
+
+
+def defaults_of(software: str, *, gpu: str, month: str, sharded: bool = False) -> Mapping[str, Default]:
+    """Return the settings of a framework, by name.
+
+    Parameters
+    ----------
+    software
+        Name of the framework; one that no rule has gets what holds for any.
+    gpu
+        Chip generation as in the hardware catalogue.
+    month
+        When it ran, ``YYYY-MM``.
+    sharded
+        Whether FSDP or ZeRO-3 shards the weights.
+    """
+    found: dict[str, Default] = {}
+    for rule in rules():
+        if rule.fits(software, gpu, month, sharded=sharded):
+            found |= {name: Default(value=value, why=rule.why) for name, value in rule.settings.items()}
+    return found
+
+
+def family_of(found: Mapping[str, Default]) -> Software:
+    """Return the family of a framework's settings."""
+    return Software(found["family"].value)
+
+
+@lru_cache(maxsize=1)
+def known_software() -> frozenset[str]:
+    """Return the frameworks that the rules name."""
+    return frozenset(name for rule in rules() for name in rule.software) - {_ANY}
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """Return the rules in the order in which they stand."""
+    text = files(__package__).joinpath("software_defaults.toml").read_text(encoding="utf-8")
+    return tuple(_rule(entry) for entry in tomllib.loads(text)["rule"])
+
+
+def _rule(entry: Mapping[str, Any]) -> Rule:
+    settings = {name: value for name, value in entry.items() if name not in _MATCHES}
+    if unknown := settings.keys() - set(SETTINGS):
+        raise ValueError(f"software_defaults.toml: {', '.join(sorted(unknown))}: no such setting")
+    return Rule(
+        software=frozenset(entry["software"]),
+        gpu=frozenset(entry.get("gpu", ())),
+        sharded=entry.get("sharded"),
+        since=entry.get("since", ""),
+        until=entry.get("until", ""),
+        why=entry["why"],
+        settings=settings,
+    )

@@ -1,0 +1,68 @@
+"""Defaults of training software: each rule is whole, and the last one that fits holds."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from opsk.calibration.columns import BY_NAME
+from opsk.hardware import catalog
+from opsk.workload.plan import Loss, OptimizerStep, Sharding, Software, States
+from opsk.workload.software_defaults import SETTINGS, Rule, defaults_of, family_of, known_software, rules
+
+VALUES = {
+    "family": set(Software),
+    "attention_kernel": set(BY_NAME["attention_kernel"].values),
+    "layer_kernels": set(BY_NAME["layer_kernels"].values),
+    "compiled": {True, False},
+    "states": set(States),
+    "loss_kernel": set(Loss),
+    "sharding": set(Sharding),
+    "sequence_parallel": {True, False},
+    "tp_comm_overlap": {True, False},
+    "moe_dispatcher": set(BY_NAME["moe_dispatcher"].values),
+    "optimizer_step": set(OptimizerStep),
+}
+
+
+def test_every_setting_has_its_values() -> None:
+    assert VALUES.keys() == set(SETTINGS)
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: f"{min(rule.software)}-{rule.since}-{rule.until}")
+def test_a_rule_has_values_that_exist_a_reason_and_months(rule: Rule) -> None:
+    assert rule.why
+    assert all(value in VALUES[name] for name, value in rule.settings.items())
+    assert all(re.fullmatch(r"(20\d\d-(0[1-9]|1[0-2]))?", month) for month in (rule.since, rule.until))
+    assert rule.gpu <= {catalog.gpu(name).architecture for name in catalog.names("gpu")}
+
+
+@pytest.mark.parametrize("software", [*sorted(known_software()), "a-program-of-ones-own"])
+def test_every_software_has_what_a_plan_needs(software: str) -> None:
+    found = defaults_of(software, gpu="hopper", month="2025-01")
+    assert {"family", "attention_kernel", "layer_kernels", "states", "loss_kernel", "sharding"} <= found.keys()
+    assert isinstance(family_of(found), Software)
+
+
+def test_a_release_changes_what_holds() -> None:
+    old = defaults_of("megatron-lm", gpu="ampere", month="2022-05")
+    new = defaults_of("megatron-lm", gpu="ampere", month="2024-05")
+    assert (family_of(old), old["attention_kernel"].value) == (Software.MEGATRON, "unfused")
+    assert (family_of(new), new["attention_kernel"].value) == (Software.MEGATRON_CORE, "flash2")
+
+
+def test_sharded_states_may_have_other_formats() -> None:
+    formats = {
+        sharded: defaults_of("hf-trainer", gpu="ampere", month="2024-05", sharded=sharded)["states"].value
+        for sharded in (True, False)
+    }
+    assert formats == {True: "autocast", False: "pure-16bit"}
+
+
+def test_a_chip_generation_changes_what_holds() -> None:
+    kernels = {
+        gpu: defaults_of("megatron-core", gpu=gpu, month="2025-01")["attention_kernel"].value
+        for gpu in ("ampere", "hopper")
+    }
+    assert kernels == {"ampere": "flash2", "hopper": "cudnn"}
