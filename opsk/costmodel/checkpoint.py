@@ -37,6 +37,10 @@ STORAGE_FRACTION = 0.8
 _8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 
 
+LEAST, MOST = 1e-6, 1e18
+"""Rates and times beyond these are slips; what is worked out from them may be no finite number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointOptions:
     """How checkpoints are written; ``None`` is "not stated".
@@ -69,9 +73,9 @@ class CheckpointOptions:
         names = [item.name for item in fields(self) if item.name != "asynchronous"]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         wrong = [
-            f"{name} is {value}, must be above 0 and finite"
+            f"{name} is {value}, must be above 0 and finite: from {LEAST:g} to {MOST:g}"
             for name, value in given.items()
-            if not 0 < value < math.inf
+            if not LEAST <= value <= MOST
         ]
         if wrong:
             raise InputError("; ".join(wrong), hint="rates are in bytes/s, times in s")

@@ -6,19 +6,20 @@ over consecutive ranks of a stage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
+    Carried,
     Forwarding,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
+    all_gather,
+    all_reduce,
+    all_to_all,
     group_of,
-    point_to_point_s,
+    point_to_point,
 )
 from opsk.costmodel.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, filled, maximum, unless, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, least, maximum, most, unless, when, where
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
@@ -41,12 +42,33 @@ GATHERS = 3.0
 class Traffic:
     """Time of the communication of one axis, one entry a plan [s]: all of it, and what nothing hides.
 
-    ``window`` is the computation that it can run beside, which hides as much of it.
+    ``window`` is the computation that it can run beside, which hides as much of it as long as no other axis uses the
+    same links there; ``hb`` and ``nic`` is how long NVLink and the NIC of a GPU are busy with it.
     """
 
     total: FloatColumn
     exposed: FloatColumn
     window: FloatColumn
+    hb: FloatColumn
+    nic: FloatColumn
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return both, one after the other."""
+        return Traffic(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)})
+
+    def times(self, count: FloatColumn) -> Traffic:
+        """Return ``count`` of it."""
+        return Traffic(**{item.name: getattr(self, item.name) * count for item in fields(self)})
+
+    def of_slowest(self) -> Traffic:
+        """Return the most of the candidate stages, shape (3, plans), with the narrowest window."""
+        return Traffic(
+            total=most(self.total),
+            exposed=most(self.exposed),
+            window=least(self.window),
+            hb=most(self.hb),
+            nic=most(self.nic),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +92,10 @@ def layer_communication(
     )
 
 
-def _hidden(total: FloatColumn, window: FloatColumn) -> Traffic:
+def _hidden(carried: Carried, window: FloatColumn) -> Traffic:
     """Return traffic of which what fits beside ``window`` seconds of computation is hidden."""
-    return Traffic(total=total, exposed=maximum(total - window, 0.0), window=window)
+    exposed = maximum(carried.total - window, 0.0)
+    return Traffic(total=carried.total, exposed=exposed, window=window, hb=carried.hb, nic=carried.nic)
 
 
 def _reduces(machine: Machine) -> BoolColumn | bool:
@@ -83,7 +106,7 @@ def _reduces(machine: Machine) -> BoolColumn | bool:
 def _nothing(shares: Shares) -> Traffic:
     """Return no traffic."""
     zeros = filled(shares.tp, 0.0)
-    return Traffic(total=zeros, exposed=zeros, window=zeros)
+    return Traffic(total=zeros, exposed=zeros, window=zeros, hb=zeros, nic=zeros)
 
 
 def _tensor_parallel(
@@ -98,10 +121,10 @@ def _tensor_parallel(
     if all_of(shares.tp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp, ranks=shares.gpus)
-    total = passes * all_reduce_s(
+    one_pass = all_reduce(
         machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0, in_network=_reduces(machine)
     )
-    return _hidden(total, software.tp_overlap * times.average.total)
+    return _hidden(one_pass.times(passes), software.tp_overlap * times.average.total)
 
 
 def _context_parallel(
@@ -111,8 +134,8 @@ def _context_parallel(
     if all_of(shares.cp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
-    one_pass = all_gather_s(machine, group, volumes.context_parallel_bytes(shares), 1.0)
-    return _hidden(one_pass * (passes + 1.0), software.cp_overlap * times.attention * (passes + 1.0))
+    one_pass = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0)
+    return _hidden(one_pass.times(passes + 1.0), software.cp_overlap * times.attention * (passes + 1.0))
 
 
 def _expert_parallel(
@@ -129,11 +152,11 @@ def _expert_parallel(
     group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     share = model.moe_layers / model.layers
     size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
-    one_pass = all_to_all_s(machine, group, size_bytes, 2.0)
+    one_pass = all_to_all(machine, group, size_bytes, 2.0)
     if any_of(machine.is_rail_only):
-        forwarded = all_to_all_s(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
-        one_pass = where(machine.is_rail_only > 0, forwarded, one_pass)
-    return _hidden(share * passes * one_pass, share * software.ep_overlap * times.sparse.total)
+        forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
+        one_pass = forwarded.otherwise(machine.is_rail_only > 0, one_pass)
+    return _hidden(one_pass.times(share * passes), share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:
@@ -143,15 +166,15 @@ def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: So
     """
     if all_of(shares.pp == 1):
         return _nothing(shares)
-    total = point_to_point_s(
+    sent = point_to_point(
         machine,
         stride=shares.tp * shares.cp * shares.dp,
         size_bytes=volumes.pipeline_bytes(model, shares),
         calls=messages_per_micro_batch(shares),
         ranks=shares.pp,
     )
-    hidden = total * software.pp_overlap
-    return Traffic(total=total, exposed=total - hidden, window=hidden)
+    hidden = sent.total * software.pp_overlap
+    return Traffic(total=sent.total, exposed=sent.total - hidden, window=hidden, hb=sent.hb, nic=sent.nic)
 
 
 def data_parallel(
@@ -168,10 +191,11 @@ def data_parallel(
     """Return the data-parallel communication of one step on each candidate stage, shape (3, plans) [s].
 
     Gradients are all-reduced once a step (reduce-scattered and weights gathered when the optimizer is sharded, the same
-    volume in a ring); with ZeRO-3 weights are gathered twice and gradients reduce-scattered for every micro-batch.
-    Where states are sharded over part of the replicas only (HSDP), gradients are all-reduced over the rest too. What is
-    frozen has no gradients, but ZeRO-3 gathers it. Weights in host memory come over PCIe before they are gathered, each
-    rank's share over its own link (ZeRO-Infinity, arXiv 2104.07857, section 6.1).
+    volume in a ring); with ZeRO-3 weights are gathered twice and gradients reduce-scattered for every micro-batch, but
+    once a step in pipeline stages of PyTorch. Where states are sharded over part of the replicas only (HSDP), gradients
+    are all-reduced over the rest too. What is frozen has no gradients, but ZeRO-3 gathers it. Weights in host memory
+    come over PCIe before they are gathered, each rank's share over its own link (ZeRO-Infinity, arXiv 2104.07857,
+    section 6.1).
 
     Parameters
     ----------
@@ -181,7 +205,7 @@ def data_parallel(
     replicated = _Replicas(
         machine=machine, shares=shares, stride=shares.tp, group=shares.shard_group, all=shares.replicas
     )
-    total = replicated.step_s(parameters.dense, trained.dense, model.layers / shares.pp)
+    total = replicated.step(parameters.dense, trained.dense, model.layers / shares.pp)
     if model.has_experts:
         experts = _Replicas(
             machine=machine,
@@ -190,13 +214,15 @@ def data_parallel(
             group=shares.expert_shard_group,
             all=shares.expert_replicas,
         )
-        total = total + model.is_moe * experts.step_s(parameters.experts, trained.experts, model.moe_layers / shares.pp)
+        of_experts = experts.step(parameters.experts, trained.experts, model.moe_layers / shares.pp)
+        total = total + of_experts.times(model.is_moe)
     if any_of(plans.offload == _WEIGHTS_ON_HOST):
-        total = total + when(plans.offload == _WEIGHTS_ON_HOST, _from_host_s(shares, parameters, machine))
+        copied_s = when(plans.offload == _WEIGHTS_ON_HOST, _from_host_s(shares, parameters, machine))
+        total = replace(total, total=total.total + copied_s)
     hidden = where(shares.shards_optimizer, compute_s, backward_s) * software.dp_overlap
-    window = where(shares.shards_weights, software.fsdp_overlap * compute_s, hidden)
+    window = where(shares.gathers_each, software.fsdp_overlap * compute_s, hidden)
     times = volumes.data_parallel_calls(shares)
-    return _hidden(total * times, window * times)
+    return _hidden(total.times(times), window * times)
 
 
 def _from_host_s(shares: Shares, parameters: ParameterCount, machine: Machine) -> FloatColumn:
@@ -215,7 +241,7 @@ class _Replicas:
     group: FloatColumn
     all: FloatColumn
 
-    def step_s(self, parameters: FloatColumn, trained: FloatColumn, layers: FloatColumn) -> FloatColumn:
+    def step(self, parameters: FloatColumn, trained: FloatColumn, layers: FloatColumn) -> Carried:
         """Return the time to bring ``parameters`` of ``layers`` layers together, once, or for one micro-batch [s].
 
         Those that are ``trained`` have gradients, and change.
@@ -223,35 +249,30 @@ class _Replicas:
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
         reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
-        if not any_of(shares.shards_weights) and all_of(self.group == self.all):
+        if not any_of(shares.gathers_each) and all_of(self.group == self.all):
             if all_of(shares.shards_optimizer):
-                return all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-            apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-            return where(
-                shares.shards_optimizer,
-                apart,
-                all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine)),
-            )
+                return all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
+            apart = all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
+            together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
+            return apart.otherwise(shares.shards_optimizer, together)
         sharded = group_of(machine, stride=self.stride, size=self.group, ranks=shares.gpus)
         is_partial = self.group < self.all
         tensors = where(shares.software == _DEEPSPEED, LAYER_TENSORS, 1.0)
-        gathered = all_gather_s(
+        gathered = all_gather(
             machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
         rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
-        again = when(
-            is_partial,
-            all_reduce_s(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine)),
-        )
-        apart = all_gather_s(machine, whole, trained * (reduced + weight_bytes), 2.0)
-        whole_s = all_reduce_s(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
-        kept = where(shares.shards_optimizer & unless(is_partial), apart, whole_s)
-        own = when(is_partial & shares.shards_optimizer, all_gather_s(machine, sharded, trained * weight_bytes, 1.0))
-        return where(shares.shards_weights, gathered + again / shares.micro_batches, kept + own)
+        again = all_reduce(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
+        apart = all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
+        together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
+        kept = apart.otherwise(shares.shards_optimizer & unless(is_partial), together)
+        own = all_gather(machine, sharded, trained * weight_bytes, 1.0).when(is_partial & shares.shards_optimizer)
+        for_each = gathered + again.when(is_partial).times(1.0 / shares.micro_batches)
+        return for_each.otherwise(shares.gathers_each, kept + own)
 
 
-def tied_embedding_s(model: ShapeColumns, shares: Shares, machine: Machine) -> FloatColumn:
+def tied_embedding(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
     """Return the time to all-reduce the gradient of a tied embedding between first and last stage [s]."""
     size_bytes = volumes.tied_embedding_bytes(model, shares)
     stride = shares.tp * shares.cp * shares.dp * maximum(shares.pp - 1, 1.0)
-    return point_to_point_s(machine, stride=stride, size_bytes=size_bytes, calls=where(size_bytes > 0, 1.0, 0.0))
+    return point_to_point(machine, stride=stride, size_bytes=size_bytes, calls=where(size_bytes > 0, 1.0, 0.0))

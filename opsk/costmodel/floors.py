@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from opsk.costmodel.communication import data_parallel, layer_communication, tied_embedding_s
+from opsk.costmodel.communication import data_parallel, layer_communication, tied_embedding
 from opsk.costmodel.efficiency import Efficiency, SoftwareColumns
 from opsk.costmodel.elementwise import any_of
 from opsk.costmodel.flops import step_flop
@@ -118,7 +118,7 @@ def node_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effic
     family = _family(model, plans, cluster, efficiency)
     parameters = _least_parameters(family)
     states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
-    step_s = _step_s(family, _layers_s(family) + states_s)
+    step_s = _step_s(family, np.maximum(_layers_s(family), _links_s(family)) + states_s)
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
@@ -135,7 +135,8 @@ def family_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, eff
     family = _family(model, plans, cluster, efficiency)
     parameters = _least_parameters(family)
     states_s = optimizer_s(plans, family.shares, trained_parameters(family.shares, parameters), family.machine)
-    step_s = _step_s(family, _layers_s(family) + states_s + _replicas_s(family, parameters))
+    computed_s = _layers_s(family) + _replicas_s(family, parameters)
+    step_s = _step_s(family, np.maximum(computed_s, _links_s(family, parameters)) + states_s)
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
@@ -156,7 +157,9 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     stages = stages_of(shape, shares)
     family = replace(family, extremes=(stages,))
     parameters = count_parameters(shape, shares, stages)
-    parts, _, _ = step_parts(shape, replace(none, offload=kept), shares, stages, parameters, machine, family.software)
+    parts, _, _ = step_parts(
+        shape, replace(none, offload=kept), shares, stages, parameters, machine, family.software, alone=True
+    )
     without = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
     steps = state_bytes(plans, shares, parameters).step.max(axis=0)
     forward_s = shares.micro_batches * stages.layers.min(axis=0) * family.times.average.forward
@@ -253,7 +256,9 @@ def _least_parameters(family: _Family) -> ParameterCount:
 
 def _step_s(family: _Family, parts_s: FloatColumn) -> FloatColumn:
     """Return a step with the overhead of the software and the wait for the slowest node [s]."""
-    whole = parts_s + family.software.step_overhead_s + tied_embedding_s(family.model, family.shares, family.machine)
+    whole = (
+        parts_s + family.software.step_overhead_s + tied_embedding(family.model, family.shares, family.machine).total
+    )
     slower: FloatColumn = whole * (1.0 + straggling(family.shares, family.machine, family.software)) * _ROUNDING
     return slower
 
@@ -329,6 +334,29 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
         work_s,
     ).exposed
     return np.where(is_offloaded, 0.0, exposed.max(axis=0))
+
+
+def _links_s(family: _Family, parameters: ParameterCount | None = None) -> FloatColumn:
+    """Return for how long the busier of NVLink and NIC carries what every plan of the family sends [s].
+
+    No plan's computation and communication take less (`opsk.costmodel.link_sharing`). Without ``parameters`` the
+    data-parallel communication is left out.
+    """
+    shares, machine = family.shares, family.machine
+    layer = layer_communication(family.model, shares, family.times, machine, family.software)
+    layers = shares.micro_batches * family.stages.layers.min(axis=0)
+    busy = [
+        layers * (getattr(layer.tp, link) + getattr(layer.cp, link) + getattr(layer.ep, link)) for link in ("hb", "nic")
+    ]
+    if parameters is not None:
+        trained = trained_parameters(shares, parameters)
+        nothing = np.zeros(family.stages.layers.shape)
+        replicas = data_parallel(
+            family.model, family.plans, shares, parameters, trained, machine, family.software, nothing, nothing
+        ).of_slowest()
+        busy = [carried + getattr(replicas, link) for carried, link in zip(busy, ("hb", "nic"), strict=True)]
+    found: FloatColumn = np.maximum(*busy)
+    return found
 
 
 def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool) -> FloatColumn:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from opsk.costmodel.communication import data_parallel, layer_communication, pipeline, tied_embedding_s
+from opsk.costmodel.collectives.hierarchical import Carried
+from opsk.costmodel.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, log2, maximum, most, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, when, where
 from opsk.costmodel.flops import step_flop
 from opsk.costmodel.layer_time import LayerTime, layer_time
+from opsk.costmodel.link_sharing import share_links
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
 from opsk.costmodel.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
@@ -95,10 +97,17 @@ def step_parts(
     parameters: ParameterCount,
     machine: Machine,
     software: SoftwareColumns,
+    *,
+    alone: bool = False,
 ) -> tuple[dict[str, FloatColumn], dict[str, FloatColumn], dict[str, FloatColumn]]:
     """Return the parts of the step, the whole communication of each axis, hidden or not, and what can hide it [s].
 
     The slowest stage sets the pace for all micro-batches; the pipeline fills and drains at the average stage's pace.
+
+    Parameters
+    ----------
+    alone
+        Take each axis as if the others did not use its links, which is never slower.
     """
     times = layer_time(model, shares, machine, software)
     layer = layer_communication(model, shares, times, machine, software)
@@ -115,35 +124,35 @@ def step_parts(
     synchronised = data_parallel(
         model, plans, shares, parameters, trained, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
     )
-    tied_s = tied_embedding_s(model, shares, machine)
+    compute_s, recompute_s = count * slowest.chosen(work), per_layer * again_s
+    axes = {
+        "tp": layer.tp.times(per_layer),
+        "cp": layer.cp.times(per_layer),
+        "ep": layer.ep.times(per_layer),
+        "pp": messages.times(count),
+        "dp": synchronised.of_slowest() + _shown(tied_embedding(model, shares, machine)),
+    }
+    if not alone:
+        axes = share_links(axes, compute_s + recompute_s)
     components = {
-        "compute": count * slowest.chosen(work),
-        "recompute": per_layer * again_s,
-        "tp": per_layer * layer.tp.exposed,
-        "cp": per_layer * layer.cp.exposed,
-        "ep": per_layer * layer.ep.exposed,
-        "pp": count * messages.exposed,
+        "compute": compute_s,
+        "recompute": recompute_s,
+        **{name: axes[name].exposed for name in ("tp", "cp", "ep", "pp")},
         "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
-        "dp": most(synchronised.exposed) + tied_s,
+        "dp": axes["dp"].exposed,
         "optimizer": optimizer_s(plans, shares, trained, machine),
         "overhead": software.step_overhead_s,
     }
     components["straggler"] = straggling(shares, machine, software) * total_s(components)
-    traffic = {
-        "tp": per_layer * layer.tp.total,
-        "cp": per_layer * layer.cp.total,
-        "ep": per_layer * layer.ep.total,
-        "pp": count * messages.total,
-        "dp": most(synchronised.total) + tied_s,
-    }
-    windows = {
-        "tp": when(shares.tp > 1, per_layer * layer.tp.window),
-        "cp": when(shares.cp > 1, per_layer * layer.cp.window),
-        "ep": when(shares.ep > 1, per_layer * layer.ep.window),
-        "pp": count * messages.window,
-        "dp": when(shares.replicas > 1, least(synchronised.window)),
-    }
+    traffic = {name: axis.total for name, axis in axes.items()}
+    used = {"tp": shares.tp > 1, "cp": shares.cp > 1, "ep": shares.ep > 1, "dp": shares.replicas > 1}
+    windows = {name: when(used[name], axis.window) if name in used else axis.window for name, axis in axes.items()}
     return components, traffic, windows
+
+
+def _shown(carried: Carried) -> Traffic:
+    """Return traffic that nothing hides."""
+    return Traffic(total=carried.total, exposed=carried.total, window=_NOTHING, hb=carried.hb, nic=carried.nic)
 
 
 def stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: LayerTime) -> FloatColumn:

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from opsk.costmodel.collectives.algorithms import Algorithm
-from opsk.costmodel.elementwise import any_of, ceil, floats, floor, log2, maximum, minimum, where
+from opsk.costmodel.elementwise import any_of, ceil, floats, floor, log2, maximum, minimum, when, where
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.table import BoolColumn, FloatColumn
 from opsk.errors import InputError
@@ -68,6 +69,39 @@ class Pace:
     def time_s(self, size_bytes: FloatColumn, calls: FloatColumn | float) -> FloatColumn:
         """Return the time of an array of ``size_bytes`` done in ``calls`` parts [s]."""
         return size_bytes * self.s_per_byte + calls * self.latency_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """How long a collective takes, and how long each class of link of one GPU is busy with its bytes meanwhile [s].
+
+    ``total`` has latencies too. NVLink (``hb``) and the NIC (``nic``) work at the same time where an array streams
+    through both.
+    """
+
+    total: FloatColumn
+    hb: FloatColumn
+    nic: FloatColumn
+
+    def __add__(self, other: Carried) -> Carried:
+        """Return both, one after the other."""
+        return Carried(total=self.total + other.total, hb=self.hb + other.hb, nic=self.nic + other.nic)
+
+    def times(self, count: FloatColumn | float) -> Carried:
+        """Return ``count`` of them."""
+        return Carried(total=self.total * count, hb=self.hb * count, nic=self.nic * count)
+
+    def when(self, condition: Any) -> Carried:
+        """Return it where a condition holds, nothing elsewhere."""
+        return Carried(total=when(condition, self.total), hb=when(condition, self.hb), nic=when(condition, self.nic))
+
+    def otherwise(self, condition: Any, other: Carried) -> Carried:
+        """Return it where a condition holds, else another."""
+        return Carried(
+            total=where(condition, self.total, other.total),
+            hb=where(condition, self.hb, other.hb),
+            nic=where(condition, self.nic, other.nic),
+        )
 
 
 def group_of(
@@ -118,13 +152,22 @@ def ring_pace(machine: Machine, group: Group) -> Pace:
     n - y steps inside (fewer in domains beyond 8 GPUs, see `hops_inside`), y - 1 between domains. NCCL's tuner counts
     the same steps.
     """
+    hb, nic = _ring_use(machine, group)
+    return Pace(latency_s=_ring_latency_s(machine, group), s_per_byte=maximum(nic, hb))
+
+
+def _ring_latency_s(machine: Machine, group: Group) -> FloatColumn:
+    """Return the latency of one turn of the ring [s]."""
+    y = group.across
+    latency_s: FloatColumn = y * hops_inside(group.inside) * machine.hb_hop_s + (y - 1) * machine.nic_hop_s
+    return latency_s
+
+
+def _ring_use(machine: Machine, group: Group) -> tuple[FloatColumn, FloatColumn]:
+    """Return the seconds of NVLink and of the NIC for each byte of an array that goes round the ring once."""
     n, y = group.size, group.across
-    steps_across, steps_inside = y - 1, n - y
-    leaves = minimum(steps_across, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
-    return Pace(
-        latency_s=y * hops_inside(group.inside) * machine.hb_hop_s + steps_across * machine.nic_hop_s,
-        s_per_byte=maximum(leaves, steps_inside / machine.hb_bytes_per_s) / n,
-    )
+    leaves = minimum(y - 1, 1.0) * (n - 1) / (group.inside * machine.nic_bytes_per_s)
+    return (n - y) / machine.hb_bytes_per_s / n, leaves / n
 
 
 def tree_pace(machine: Machine, group: Group) -> Pace:
@@ -173,7 +216,33 @@ def all_gather_s(machine: Machine, group: Group, size_bytes: FloatColumn, calls:
 
     Always a ring: NCCL has no other for groups with several ranks in a node (its PAT wants one).
     """
-    return ring_pace(machine, group).time_s(size_bytes, calls)
+    return all_gather(machine, group, size_bytes, calls).total
+
+
+def all_gather(machine: Machine, group: Group, size_bytes: FloatColumn, calls: FloatColumn | float) -> Carried:
+    """Return the same with what each link carries."""
+    hb, nic = (size_bytes * use for use in _ring_use(machine, group))
+    return Carried(total=maximum(nic, hb) + calls * _ring_latency_s(machine, group), hb=hb, nic=nic)
+
+
+def all_reduce(
+    machine: Machine,
+    group: Group,
+    size_bytes: FloatColumn,
+    calls: FloatColumn | float,
+    *,
+    in_network: BoolColumn | bool = False,
+) -> Carried:
+    """Return the time of the fastest all-reduce, with what each link carries.
+
+    Trees and switches that reduce send less than the ring; their links are taken to be busy as with the ring, but for
+    no longer than it takes.
+    """
+    ring = all_gather(machine, group, size_bytes, calls).times(2.0)
+    if not any_of(group.across > 1):
+        return ring
+    total = all_reduce_s(machine, group, size_bytes, calls, in_network=in_network)
+    return Carried(total=total, hb=minimum(ring.hb, total), nic=minimum(ring.nic, total))
 
 
 def all_reduce_s(
@@ -227,15 +296,25 @@ def all_to_all_s(
     fabric forwards in two phases, one after the other (equation 3). Steps: one message per peer; PXN and forwarding
     put those to one domain together.
     """
+    return all_to_all(machine, group, size_bytes, calls, forwarding).total
+
+
+def all_to_all(
+    machine: Machine,
+    group: Group,
+    size_bytes: FloatColumn,
+    calls: FloatColumn | float,
+    forwarding: Forwarding = Forwarding.PXN,
+) -> Carried:
+    """Return the same with what each link carries."""
     x, n = group.inside, group.size
-    across = (n - x) / (n * machine.nic_bytes_per_s)
+    across = size_bytes * ((n - x) / (n * machine.nic_bytes_per_s))
     forwards = forwarding is not Forwarding.DIRECT
-    inside = (x - 1) / ((x if forwards else n) * machine.hb_bytes_per_s)
+    inside = size_bytes * ((x - 1) / ((x if forwards else n) * machine.hb_bytes_per_s))
     messages = group.across - 1 if forwards else n - x
-    return Pace(
-        latency_s=(x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s,
-        s_per_byte=across + inside if forwarding is Forwarding.RAIL_ONLY else maximum(across, inside),
-    ).time_s(size_bytes, calls)
+    streamed = across + inside if forwarding is Forwarding.RAIL_ONLY else maximum(across, inside)
+    latency_s = (x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s
+    return Carried(total=streamed + calls * latency_s, hb=inside, nic=across)
 
 
 def point_to_point_s(
@@ -252,8 +331,25 @@ def point_to_point_s(
     two domains decides, since the slowest stage of a pipeline does. Only the ``stride`` ranks at that boundary send
     then, and share the NICs of their node: each has more than its share if they are few, but no more than one NIC.
     """
+    return point_to_point(machine, stride=stride, size_bytes=size_bytes, calls=calls, ranks=ranks).total
+
+
+def point_to_point(
+    machine: Machine,
+    *,
+    stride: FloatColumn,
+    size_bytes: FloatColumn,
+    calls: FloatColumn,
+    ranks: FloatColumn | float = 1.0,
+) -> Carried:
+    """Return the same with what each link carries."""
     is_inside = (stride < machine.hb_gpus) & (stride * ranks <= machine.hb_gpus)
     one_nic = machine.node_gpus / maximum(machine.nics, 1.0)
     nic_bytes_per_s = machine.nic_bytes_per_s * maximum(minimum(one_nic, machine.hb_gpus / stride), 1.0)
     rate = where(is_inside, machine.hb_bytes_per_s, nic_bytes_per_s)
-    return calls * (size_bytes / rate + where(is_inside, machine.hb_hop_s, machine.nic_hop_s))
+    streamed = calls * size_bytes / rate
+    return Carried(
+        total=streamed + calls * where(is_inside, machine.hb_hop_s, machine.nic_hop_s),
+        hb=where(is_inside, streamed, 0.0),
+        nic=where(is_inside, 0.0, streamed),
+    )

@@ -127,3 +127,9 @@ def test_every_impossible_option_is_named():
         CheckpointOptions(write_bytes_per_s=-1.0, interval_s=math.nan, mtbf_s=math.inf, restart_s=0.0)
     for name in ("write_bytes_per_s is -1.0", "interval_s is nan", "mtbf_s is inf", "restart_s is 0.0"):
         assert name in caught.value.message
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-7, 1e19])
+def test_a_rate_with_which_no_time_is_a_finite_number_is_refused(rate: float) -> None:
+    with pytest.raises(InputError, match="node_write_bytes_per_s"):
+        CheckpointOptions(node_write_bytes_per_s=rate)

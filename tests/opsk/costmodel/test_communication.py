@@ -14,7 +14,7 @@ from opsk.costmodel.communication import (
     data_parallel,
     layer_communication,
     pipeline,
-    tied_embedding_s,
+    tied_embedding,
 )
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime, layer_time
@@ -292,11 +292,18 @@ def test_gradients_of_16_bits_halve_the_wire() -> None:
     assert _data(replace(fp32, precision=Precision.FP16))[0] == pytest.approx(_data(fp32)[0] / 2)
 
 
+def test_pipeline_stages_of_pytorch_gather_and_scatter_once_a_step() -> None:
+    # bf16 gradients and weights of the first of two stages, once round the ring of 4 ranks that lie 1 apart
+    plan = replace(SHARDED, pp=2, dp=4)
+    total, _ = _data(plan)
+    assert total == pytest.approx(_held(plan) * (2 + 2) * 3 / 4 / HB_BYTES_PER_S)
+
+
 def test_a_tied_embedding_crosses_the_whole_pipeline_once() -> None:
     # 1,024 rows of fp32 gradients to a rank 8 x 3 further on
     shares, _ = shares_and_stages(MODEL, Plan(tp=8, pp=4, global_batch=8))
-    assert _s(tied_embedding_s(shape_of(MODEL), shares, machine())) == pytest.approx(
+    assert _s(tied_embedding(shape_of(MODEL), shares, machine()).total) == pytest.approx(
         1024 * 1024 / 8 * 4 / NIC_BYTES_PER_S
     )
     alone, _ = shares_and_stages(MODEL, Plan(tp=8, global_batch=8))
-    assert _s(tied_embedding_s(shape_of(MODEL), alone, machine())) == 0
+    assert _s(tied_embedding(shape_of(MODEL), alone, machine()).total) == 0
