@@ -115,6 +115,16 @@ def test_every_number_has_a_source(kind: catalog.Kind) -> None:
         ("AMD Instinct MI250X", "mi250x-gcd"),
         ("amd_instinct_mi300x_oam", "mi300x"),
         ("gb200", "gb200"),
+        ("NVIDIA A10G", "a10g"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("RTX 4070 Ti SUPER", "rtx-4070-ti-super"),
+        ("NVIDIA RTX A6000", "rtx-a6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA H20", "h20"),
+        ("AMD Instinct MI325X", "mi325x"),
+        ("MI355X", "mi355x"),
     ],
 )
 def test_spellings_of_slurm_and_drivers_find_one_gpu(asked: str, name: str) -> None:
@@ -152,7 +162,7 @@ def test_case_and_separators_do_not_matter(entry: tuple[str, str], random: objec
     assert KINDS[kind](mixed.replace("-", separator)) == spec
 
 
-@pytest.mark.parametrize("asked", ["1g.10gb", "nvidia_a100_3g.20gb", "", "a10", "nvidia"])
+@pytest.mark.parametrize("asked", ["1g.10gb", "nvidia_a100_3g.20gb", "", "a1", "h1", "mi3", "nvidia"])
 def test_a_slice_or_another_gpu_is_not_taken_for_one_we_know(asked: str) -> None:
     with pytest.raises(InputError):
         catalog.gpu(asked)
