@@ -46,7 +46,7 @@ def run(name: str, *words: str | Path, cwd: Path) -> subprocess.CompletedProcess
         "ANSIBLE_LOCAL_TEMP": str(cwd / "tmp"),
     }
     command = [program(name), *map(str, words)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=560, check=False)
 
 
 @pytest.fixture

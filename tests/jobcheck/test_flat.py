@@ -16,7 +16,7 @@ MOST_GROWTH_MB = 12.0
 """For what is kept of the last answers: up to 2,048 pieces of advice, some hundreds of recipes."""
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_thousands_of_questions_leave_nothing_behind(tmp_path: Path) -> None:
     with RunningAdvisor(tmp_path, nodes=0) as advisor:
         looks = list(advisor.ask(QUESTIONS, most_s=150.0, looks=LOOKS))

@@ -32,7 +32,7 @@ from tests.integration.releases.roots import INSTALLED
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.fabric,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.parametrize("slurm", [INSTALLED], indirect=True, scope="session"),
 ]
 SIZES = ("--nodes", "2", "--gpus", "8", "--hcas", "2", "--spines", "1", "--exporters", "2")

@@ -16,7 +16,7 @@ from tests.integration.releases.roots import INSTALLED
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.parametrize("slurm", [INSTALLED], indirect=True, scope="session"),
 ]
 

@@ -12,7 +12,7 @@ from opsk.slurm.accounting import AccountedRun, AccountingClient, last_ended
 from tests.fakes.advisor_process import eventually
 from tests.integration.conftest import RunningLab, Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 NAME, HOSTILE = "a|b 77|FAILED;$(x)", "a|b\n77|FAILED \u00e9"
 

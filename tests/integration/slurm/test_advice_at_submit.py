@@ -17,7 +17,7 @@ from opsk.config import load_site
 from tests.fakes.advised_lab import ADVICE, FITS, FROM_ARGUMENTS, HEAD, PATIENT, RUNS_OUT, TRAINS, AdvisedLab, Submitted
 from tests.fakes.bad_servers import BAD_SERVERS, Server
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 SLACK_S = 0.25
 """What a machine that does other things as well may add to the shortest of several submissions."""

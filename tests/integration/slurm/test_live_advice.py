@@ -30,7 +30,7 @@ from opsk_jobcheck.hooks import install_hooks
 from tests.fakes.advised_lab import PATIENT, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 TOLD_WITHIN_S = 60.0
 INTERVAL_S = 2

@@ -22,7 +22,7 @@ from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
 from tests.integration.conftest import RunningLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600)]
 
 NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
 BY_UNIT = ["n0", "n2", "n4", "n1", "n3", "n5"]

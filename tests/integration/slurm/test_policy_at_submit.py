@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.advised_lab import FITS, FROM_ENVIRONMENT, RUNS_OUT, AdvisedLab, this_moment, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 
 @pytest.fixture

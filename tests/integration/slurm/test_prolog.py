@@ -31,7 +31,7 @@ from tests.fakes.progress_logs import megatron_line
 from tests.fakes.settling import settle
 from tests.integration.conftest import ROOT, RunningLab, Slurm, path_is
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600)]
 
 SLURMD_LOOKS_S = 3.0
 """slurmd of 22.05 forgets the credential of a first run only where it has looked at none for two seconds; until then it

@@ -23,7 +23,7 @@ from opsk.lab.stopping import take_down
 from tests.integration.conftest import RunningLab, Slurm
 from tests.integration.releases import roots
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 MOVING = "unstable"
 SHOWS = """

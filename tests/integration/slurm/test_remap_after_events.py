@@ -27,7 +27,7 @@ from opsk.lab.stopping import take_down
 from tests.fakes.settling import settle
 from tests.integration.conftest import AT_ONCE, OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 SHAPE = LabShape(nodes=16, gpus=2, hcas=2, leaves=4, spines=2)
 """Two units of eight nodes; a leaf is one rail of a unit."""

@@ -24,7 +24,7 @@ from opsk.lab.programs import search_path
 from tests.fakes.advised_lab import ADVICE, FITS, RUNS_OUT, AdvisedLab, this_moment, wait_until
 from tests.integration.conftest import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 USER = "daemon"
 LISTS_SINCE = (23, 11)

@@ -24,7 +24,7 @@ from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab
 from tests.integration.slurm import test_remap_after_events as lab_with_jobs
 from tests.integration.slurm.test_remap_after_events import broken, said, until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 watched_lab = lab_with_jobs.watched_lab
 job = lab_with_jobs.job

@@ -22,7 +22,7 @@ from opsk_tui.view import ClusterView, Source
 from tests.fakes.advised_lab import FITS, AdvisedLab, advised_lab_up, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 INTERVAL_S = 3.0
 WATCHED_S = 15.0

@@ -29,7 +29,7 @@ from opsk.store.engine import open_store
 from opsk.store.export import export
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 STEPS_PER_S = 5
 INTERVAL_S = 6

@@ -17,7 +17,7 @@ from tests.fakes.storms import CASES, HEALTHY, StormLab, restarted, storm_lab
 from tests.integration.conftest import OLDEST_AND_NEWEST, Slurm
 from tests.integration.releases.roots import INSTALLED
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
 
 SUBMISSIONS, FEW = 200, 40
 """In all cases together of this machine's Slurm one after the other; of each other release."""

@@ -17,7 +17,7 @@ from opsk.slurm.topology.difference import difference
 from tests.fakes.small_plans import small_plan
 from tests.integration.conftest import RunningLab
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600)]
 
 UNITS = ({"n0", "n1", "n2"}, {"n3", "n4", "n5"})
 PLAN = small_plan(gpus_per_node=2, tp=2, dp=3, global_batch=6)

@@ -158,7 +158,7 @@ for number in range(200):
 """
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_eight_programs_at_once_lose_nothing(engine: Engine, url: str, root: Path) -> None:
     words = [sys.executable, "-c", _WRITE]
     running = [
