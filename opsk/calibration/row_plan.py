@@ -12,6 +12,7 @@ from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
+    attention_of,
     is_compiled,
     loss_of,
     moe_is_fused,
@@ -122,6 +123,7 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "optimizer_step": optimizer_step_of(cells, software),
         "offload": offload_of(cells),
         "loss": loss_of(cells, software),
+        "attention": attention_of(cells, software, gpu),
         "compiled": is_compiled(cells, software),
         "tp_overlap": pipelines_tensor_parallel(cells, software),
         "fused_moe": moe_is_fused(cells, software),

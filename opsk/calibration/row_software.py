@@ -9,7 +9,8 @@ from typing import Any
 
 from opsk.calibration.cells import Cells
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.plan import Loss, Offload, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
+from opsk.workload.attention_kernels import kernel_of
+from opsk.workload.plan import Attention, Loss, Offload, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
 from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
 
 _DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
@@ -17,7 +18,7 @@ _RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
 _MONTHS = {
     "volta": "2020-01",
     "turing": "2020-01",
-    "ampere": "2023-06",
+    "ampere": "2024-03",
     "ada": "2024-01",
     "hopper": "2024-06",
     "cdna2": "2023-06",
@@ -111,6 +112,16 @@ def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> boo
         return bool(cells.assume("model.flash_attention", False, f"no fused kernel runs on {gpu.architecture}"))
     default = software.defaults["attention_kernel"]
     return bool(cells.assume("model.flash_attention", default.value != "unfused", f"{software.words}: {default.why}"))
+
+
+def attention_of(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> Attention:
+    """Return which kernel computes fused attention; what the framework takes is a default like others."""
+    name = cells.choice("attention_kernel") or str(software.defaults["attention_kernel"].value)
+    if name == "unfused":
+        return Attention.AUTO
+    if name in ("flash", "flash2") and not cells.choice("attention_kernel").startswith("flash2"):
+        name = str(software.defaults["flash"].value) if "flash" in software.defaults else name
+    return kernel_of(name, generation=gpu.architecture, month=software.month)
 
 
 def states_of(cells: Cells, software: RunSoftware) -> States:

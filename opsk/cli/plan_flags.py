@@ -114,6 +114,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "fused_moe": "Routing and dispatch of experts are fused, or not.",
         "compiled": "Norms and activations are fused by a compiler, or not.",
         "loss": "How logits and loss are computed.",
+        "attention": "Kernel of fused attention.",
         "lora_rank": "Rank of LoRA adapters; 0 trains the base.",
         "base_bits": "Bits of a frozen base weight (QLoRA: 4).",
     },

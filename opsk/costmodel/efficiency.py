@@ -24,13 +24,12 @@ class GpuEfficiency:
     Parameters
     ----------
     matmul_fraction, fp8_fraction, fp4_fraction
-        Arithmetic peak that a large matrix product reaches, in 16 bits (and fp32), FP8 and FP4.
+        Arithmetic peak that a large matrix product reaches, in 16 bits (and fp32), FP8 and FP4, on the usual GPU of the
+        generation; others have as much more or less as `GpuSpec.sustained_share` says. Quantising is not counted here.
     matmul_size
         Size of a dimension of a product at which it reaches half of that because of that dimension alone [elements].
-    attention_fraction
-        Arithmetic peak that fused (flash) attention reaches with wide heads.
-    attention_size
-        Width of a head at which it reaches half of that [elements].
+    attention_factor
+        Rate of fused attention over that of benchmarks of its kernel (`opsk.costmodel.attention`).
     hbm_fraction
         Memory bandwidth that reads and writes reach.
     """
@@ -39,8 +38,7 @@ class GpuEfficiency:
     fp8_fraction: float = 0.65
     fp4_fraction: float = 0.5
     matmul_size: float = 80.0
-    attention_fraction: float = 0.45
-    attention_size: float = 16.0
+    attention_factor: float = 1.0
     hbm_fraction: float = 0.75
 
 

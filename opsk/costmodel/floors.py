@@ -219,7 +219,7 @@ def _family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficienc
         plans=plans,
         shares=shares,
         extremes=_extremes(shape, shares),
-        times=layer_time(shape, shares, machine, software),
+        times=layer_time(shape, plans, shares, machine, software),
         machine=machine,
         software=software,
         efficiency=efficiency,

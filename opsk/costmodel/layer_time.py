@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opsk.costmodel.attention import attention_s
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
 from opsk.costmodel.flops import attention_matrices, token_flop
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import FloatColumn, PlanTable
 
 GRADIENT_UPDATE_BYTES = 8.0
 """Reading and writing the fp32 main gradient of a parameter (fused into the weight-gradient product)."""
 FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
 """Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
-FUSED_BACKWARD_FLOP = 2.5
-"""Fused attention's backward over its forward: five products against two (FlashAttention-2, section 3.1)."""
-CAUSAL_SHARE = 0.5
-"""Fused attention skips the masked half of the scores."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
 """Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
 ALIGNED_ELEMENTS = 8.0
@@ -100,9 +97,11 @@ class _Products:
     weights: FloatColumn
 
 
-def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> LayerTime:
+def layer_time(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
-    attention = _attention(model, shares, machine)
+    attention = _attention(model, plans, shares, machine)
     common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
     common = common + attention
     plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
@@ -235,25 +234,25 @@ def _experts(model: ShapeColumns, shares: Shares, machine: Machine, software: So
     return _passes(products, machine, shares) + rest + _activation(model, shares, machine, software, tokens * width)
 
 
-def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
     """Return forward and backward time of the attention core [s].
 
     Unfused attention writes and reads the a s^2 scores: 2 passes in the products, 4.5 in masked softmax and dropout
     (mask of 1 byte) forward; 4 and 5.5 backward.
     """
-    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
-    flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
-    fused = CAUSAL_SHARE * flop / machine.attention_flop_per_s * (1.0 + machine.attention_size / model.head_dim)
+    forward, backward = attention_s(model, plans, shares, machine)
     is_fused = model.flash_attention > 0
     if all_of(is_fused):
-        return Passes(forward=fused, by_input=FUSED_BACKWARD_FLOP * fused, by_weight=_NOTHING)
+        return Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
+    flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
     slower = where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
     arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
     scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
     scores_s = scores_bytes / machine.hbm_bytes_per_s
     return Passes(
-        forward=where(is_fused, fused, arithmetic + 6.5 * scores_s),
-        by_input=where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
+        forward=where(is_fused, forward, arithmetic + 6.5 * scores_s),
+        by_input=where(is_fused, backward, 2.0 * arithmetic + 9.5 * scores_s),
         by_weight=_NOTHING,
     )
 

@@ -33,6 +33,8 @@ MAX_BYTES = 1 << 20
 """An efficiency file has a few kilobytes; something larger is another file by mistake."""
 
 _UP_TO_ONE = ("_fraction", "_overlap")
+_RETIRED: Mapping[type[Any], tuple[str, ...]] = {GpuEfficiency: ("attention_fraction", "attention_size")}
+"""Numbers of files of 0.1.0 that say nothing any more."""
 
 
 def _border(value_class: type[Any]) -> type[BaseModel]:
@@ -41,6 +43,8 @@ def _border(value_class: type[Any]) -> type[BaseModel]:
     Fractions and overlaps are at most 1. What is above 0 by default divides something or is a rate: 0 is refused.
     """
     columns: dict[str, Any] = {}
+    for name in _RETIRED.get(value_class, ()):
+        columns[name] = (float | None, None)
     for item in fields(value_class):
         high = {"le": 1.0} if item.name.endswith(_UP_TO_ONE) else {}
         may_be_zero = item.default == 0 or item.name.endswith(("_s", "_overlap", "_bytes"))
@@ -127,7 +131,8 @@ def _pair(entry: str) -> tuple[str, str]:
 def _over(value: Any, table: BaseModel | None) -> Any:
     """Return a dataclass with the numbers that a table states."""
     stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True)
-    return replace(value, **stated)
+    retired = _RETIRED.get(type(value), ())
+    return replace(value, **{name: number for name, number in stated.items() if name not in retired})
 
 
 DEFAULT = parse_efficiency(

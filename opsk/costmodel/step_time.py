@@ -109,7 +109,7 @@ def step_parts(
     alone
         Take each axis as if the others did not use its links, which is never slower.
     """
-    times = layer_time(model, shares, machine, software)
+    times = layer_time(model, plans, shares, machine, software)
     layer = layer_communication(model, shares, times, machine, software)
     work = stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from opsk.errors import InputError
 from opsk.workload.plan import (
+    Attention,
     Loss,
     Offload,
     Optimizer,
@@ -38,6 +39,7 @@ OPTIMIZER_STEPS = tuple(OptimizerStep)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
+ATTENTIONS = tuple(Attention)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -50,6 +52,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "offload": OFFLOADS,
     "software": SOFTWARE,
     "loss": LOSSES,
+    "attention": ATTENTIONS,
 }
 _YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
 _RATIOS = ("frozen_fraction",)
@@ -92,6 +95,7 @@ class PlanTable:
     compiled: BoolColumn
     fused_moe: BoolColumn
     loss: IntColumn
+    attention: IntColumn
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
     base_bits: IntColumn

@@ -89,6 +89,24 @@ class OptimizerStep(StrEnum):
     """Each parameter as soon as it has its gradient, which is then freed (torchtune's ``optimizer_in_bwd``)."""
 
 
+class Attention(StrEnum):
+    """Which kernel computes fused attention (`opsk.costmodel.attention`)."""
+
+    AUTO = "auto"
+    """What the software takes by default on the GPU."""
+    FLASH1 = "flash1"
+    """FlashAttention of 2022, and xFormers' kernel."""
+    FLASH2 = "flash2"
+    FLASH3 = "flash3"
+    FLASH4 = "flash4"
+    CUDNN = "cudnn"
+    """cuDNN's, which Transformer Engine takes on Hopper and later."""
+    TRITON = "triton"
+    """Kernels written in Triton: flex attention, AOTriton."""
+    AITER = "aiter"
+    """AMD's, and the composable kernels before it."""
+
+
 class Schedule(StrEnum):
     """In which order a pipeline stage works on micro-batches (formulas: `opsk.costmodel.pipeline`)."""
 
@@ -198,6 +216,8 @@ class Plan:
         CUDA graphs: Megatron-Bridge's containers from 26.06).
     loss
         How logits and cross entropy are computed.
+    attention
+        Which kernel computes attention where the model's is fused.
     lora_rank, base_bits
         Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
         weight: 16, 8, or 4 (QLoRA).
@@ -236,6 +256,7 @@ class Plan:
     compiled: bool = False
     fused_moe: bool = False
     loss: Loss = Loss.PLAIN
+    attention: Attention = Attention.AUTO
     frozen_fraction: float = 0.0
     lora_rank: int = 0
     base_bits: int = 16

@@ -12,7 +12,7 @@ from typing import Any
 from opsk.workload.plan import Software
 
 SETTINGS = (
-    *("family", "attention_kernel", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
+    *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
     *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step"),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
