@@ -61,7 +61,7 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "software.elementwise_factor": _amount(1.2, 0.25),
         "software.megatron.elementwise_factor": _amount(1.0, 0.2),
         "software.compiled_fraction": _fraction(0.70, 0.67),
-        "software.kernel_gap_s": _amount(5e-6, 0.4),
+        "software.kernel_gap_s": _amount(3e-6, 0.4),
         "software.step_overhead_s": _amount(0.02, 0.7),
         # Megatron before Core overlapped neither gradients nor messages; DeepSpeed's first ZeRO-3 little
         "software.dp_overlap": _overlap(0.5, 0.3),

@@ -23,6 +23,7 @@ from opsk.calibration.row_software import (
     recompute_of,
     sharding_of,
     states_of,
+    uses_cuda_graphs,
 )
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
@@ -59,7 +60,7 @@ _PRECISIONS = {
 _RECIPES = {
     "delayed": Precision.FP8,
     "tensorwise": Precision.FP8_CURRENT,
-    "rowwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_ROWWISE,
     "blockwise": Precision.FP8_BLOCK,
     "mxfp8": Precision.MXFP8,
     "nvfp4": Precision.NVFP4,
@@ -126,6 +127,7 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "attention": attention_of(cells, software, gpu),
         "compiled": is_compiled(cells, software),
         "tp_overlap": pipelines_tensor_parallel(cells, software),
+        "cuda_graphs": uses_cuda_graphs(cells, software),
         "fused_moe": moe_is_fused(cells, software),
         "software": software.family,
         "schedule": _SCHEDULES.get(cells.choice("schedule"), Schedule.ONE_F_ONE_B),

@@ -207,6 +207,15 @@ def is_compiled(cells: Cells, software: RunSoftware) -> bool:
     return bool(compiled is not None and compiled.value)
 
 
+def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether layers are launched as CUDA graphs."""
+    stated = cells.flag("cuda_graphs")
+    if stated is not None:
+        return stated
+    default = software.defaults.get("cuda_graphs")
+    return bool(default is not None and default.value)
+
+
 def moe_is_fused(cells: Cells, software: RunSoftware) -> bool:
     """Return whether routing and dispatch of experts are fused."""
     stated = cells.choice("moe_dispatcher")

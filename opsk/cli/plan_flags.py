@@ -113,6 +113,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "frozen_fraction": "Share of the parameters that are not trained.",
         "fused_moe": "Routing and dispatch of experts are fused, or not.",
         "compiled": "Norms and activations are fused by a compiler, or not.",
+        "cuda_graphs": "Layers are launched as CUDA graphs.",
         "loss": "How logits and loss are computed.",
         "attention": "Kernel of fused attention.",
         "lora_rank": "Rank of LoRA adapters; 0 trains the base.",

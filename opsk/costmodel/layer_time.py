@@ -14,7 +14,9 @@ from opsk.costmodel.attention import attention_s
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
 from opsk.costmodel.flops import attention_matrices, token_flop
+from opsk.costmodel.launches import launches_s
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.quantising import quantising_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn, PlanTable
@@ -102,15 +104,16 @@ def layer_time(
 ) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, plans, shares, machine)
-    common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
+    common = _projections(model, plans, shares, machine) + _around_attention(model, shares, machine, software)
     common = common + attention
-    plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
-    plain = sparse = average = _with_encoder(model, plain)
+    plain = common + _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    plain = sparse = average = _launched(_with_encoder(model, plain), plans, machine)
     if model.has_experts:
         sparse = common + _experts(model, shares, machine, software)
         if any_of(model.shared_ffn):
-            shared = _mlp(model, shares, machine, software, shares.shared_width)
+            shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
             sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
+        sparse = _launched(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
@@ -129,6 +132,24 @@ def layer_time(
         embedding=embedding,
         mtp=mtp,
     )
+
+
+def _launched(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
+    """Return a layer's passes with the wait for the host, where it launches kernels more slowly than they run."""
+    forward, backward = launches_s(plans, machine)
+    return Passes(
+        forward=maximum(layer.forward, forward),
+        by_input=layer.by_input + maximum(backward - layer.by_input - layer.by_weight, 0.0),
+        by_weight=layer.by_weight,
+    )
+
+
+def _cast(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Passes:
+    """Return products with the casts of their operands."""
+    if casts is None:
+        return passes
+    forward, backward = casts
+    return passes + Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
 
 
 def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
@@ -154,7 +175,7 @@ def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
     return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 
 
-def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+def _projections(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
     """Return the passes of a layer's attention projections [s].
 
     ``weights`` is the sum of k n over the products, ``sides`` that of k + n: the arithmetic is
@@ -162,17 +183,35 @@ def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> Passe
     """
     weights, sides, width = _attention_products(model, shares)
     activations = shares.tokens * (2.0 * model.hidden + width) * shares.activation_bytes
-    return _of_products(shares, machine, weights, sides, activations)
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (model.hidden + shares.query_width),
+        gradients=shares.tokens * (model.hidden + width - shares.query_width),
+        weights=weights,
+    )  # fmt: skip
+    return _cast(_of_products(shares, machine, weights, sides, activations), casts)
 
 
 def _mlp(
-    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, inner: FloatColumn
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    software: SoftwareColumns,
+    inner: FloatColumn,
 ) -> Passes:
     """Return the passes of an MLP of ``inner`` width on this GPU, dense or shared experts, activation included [s]."""
     hidden, gated = model.hidden, model.gated_mlp
     matrices = 2.0 + gated
     activations = shares.tokens * (2.0 * hidden + matrices * inner) * shares.activation_bytes
-    products = _of_products(shares, machine, matrices * hidden * inner, 2.0 * hidden + matrices * inner, activations)
+    weights = matrices * hidden * inner
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (hidden + inner),
+        gradients=shares.tokens * (hidden + (1.0 + gated) * inner),
+        weights=weights,
+    )  # fmt: skip
+    products = _cast(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
     return products + _activation(model, shares, machine, software, shares.tokens * inner)
 
 

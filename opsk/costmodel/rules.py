@@ -21,6 +21,7 @@ _ONE_CHUNK = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.DUALPIPE)
 _LOW_MULTIPLES = {
     Precision.FP8: 16,
     Precision.FP8_CURRENT: 16,
+    Precision.FP8_ROWWISE: 16,
     Precision.FP8_BLOCK: 16,
     Precision.MXFP8: 32,
     Precision.NVFP4: 16,

@@ -54,7 +54,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "loss": LOSSES,
     "attention": ATTENTIONS,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
+_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "cuda_graphs")
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
@@ -94,6 +94,7 @@ class PlanTable:
     tp_overlap: BoolColumn
     compiled: BoolColumn
     fused_moe: BoolColumn
+    cuda_graphs: BoolColumn
     loss: IntColumn
     attention: IntColumn
     frozen_fraction: FloatColumn

@@ -37,6 +37,7 @@ class Precision(StrEnum):
     BF16 = "bf16"
     FP8 = "fp8"
     FP8_CURRENT = "fp8-current"
+    FP8_ROWWISE = "fp8-rowwise"
     FP8_BLOCK = "fp8-block"
     MXFP8 = "mxfp8"
     NVFP4 = "nvfp4"
@@ -44,7 +45,9 @@ class Precision(StrEnum):
     @property
     def peak_format(self) -> str:
         """Key of the hardware catalogue's peak that applies."""
-        return {"fp8-current": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(self.value, self.value)
+        return {"fp8-current": "fp8", "fp8-rowwise": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(
+            self.value, self.value
+        )
 
     @property
     def is_low(self) -> bool:
@@ -214,6 +217,8 @@ class Plan:
     fused_moe
         Whether routing, permutation and dispatch of experts are fused and leave the host out (HybridEP or DeepEP with
         CUDA graphs: Megatron-Bridge's containers from 26.06).
+    cuda_graphs
+        Whether layers are launched as CUDA graphs, so that the host holds nothing up.
     loss
         How logits and cross entropy are computed.
     attention
@@ -255,6 +260,7 @@ class Plan:
     tp_overlap: bool = False
     compiled: bool = False
     fused_moe: bool = False
+    cuda_graphs: bool = False
     loss: Loss = Loss.PLAIN
     attention: Attention = Attention.AUTO
     frozen_fraction: float = 0.0

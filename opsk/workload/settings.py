@@ -19,6 +19,7 @@ _SOFTWARE = {
 _MOST_DIGITS = 6
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_ROWWISE,
     "blockwise": Precision.FP8_BLOCK,
     "mxfp8": Precision.MXFP8,
 }

@@ -13,7 +13,7 @@ from opsk.workload.plan import Software
 
 SETTINGS = (
     *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
-    *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step"),
+    *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step", "cuda_graphs"),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
 _ANY = "*"

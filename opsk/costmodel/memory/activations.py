@@ -34,6 +34,7 @@ OFFLOADED_LAYERS = 2.0
 _LINEAR_BYTES = {
     Precision.FP8: 1.0,
     Precision.FP8_CURRENT: 1.0,
+    Precision.FP8_ROWWISE: 1.0,
     Precision.FP8_BLOCK: 1.0 + 4 / 128,
     Precision.MXFP8: 1.0 + 1 / 32,
     Precision.NVFP4: 0.5 + 1 / 16,
