@@ -6,8 +6,6 @@ differently is counted here: chunks of context parallelism, and launches with to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from opsk.costmodel.elementwise import log2, looked_up, maximum, minimum, where, whole
 from opsk.costmodel.kernel_rates import rates_of_kernels
 from opsk.costmodel.machine import Machine
@@ -48,7 +46,7 @@ def attention_s(
     return 1.0 / forward, 1.0 / backward
 
 
-def _at_width(model: ShapeColumns, shares: Sequence[FloatColumn]) -> FloatColumn:
+def _at_width(model: ShapeColumns, shares: FloatColumn) -> FloatColumn:
     """Return the share of products' rate at the width of a head, between those that were measured."""
     width = where(model.is_latent > 0, LATENT_WIDTH, model.head_dim) if model.has_latent else model.head_dim
     doublings = minimum(maximum(log2(width / _WIDTHS[0]), -1.0), 2.0)

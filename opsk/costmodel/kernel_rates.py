@@ -13,6 +13,8 @@ import numpy as np
 from opsk.costmodel.table import ATTENTIONS, SOFTWARE, FloatColumn
 from opsk.workload.plan import Attention, Software
 
+IDEAL_GENERATION = "ideal"
+"""A chip whose attention is as fast as its products, whatever the size: for closed forms."""
 _MEGATRON = (Software.MEGATRON, Software.MEGATRON_CORE)
 _OTHER_GENERATION = "ampere"
 """Generation whose kernels stand for those of a chip that the table does not have."""
@@ -52,8 +54,8 @@ def rates_of_kernels() -> FloatColumn:
 def _row(generation: Mapping[str, Any], kernel: Attention, software: Software) -> list[float]:
     """Return the rates of a kernel; one that a generation does not have is taken for the one that it would take."""
     kernels = generation["kernels"]
-    usual = _document()["usual"]["megatron" if software in _MEGATRON else "any"]
-    name = kernel.value if kernel.value in kernels else [item for item in usual if item in kernels][-1]
+    usual = generation.get("engine", generation["usual"]) if software in _MEGATRON else generation["usual"]
+    name = kernel.value if kernel.value in kernels else usual
     rates, share = kernels[name], generation["product_share"]
     lengths = [rates["forward_tokens"], rates["backward_tokens"]]
     return [*(each / share for each in (*rates["forward"], *rates["backward"])), *lengths, generation["units"]]

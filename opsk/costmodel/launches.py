@@ -30,7 +30,7 @@ _TABLE = np.array([_BY_SOFTWARE.get(member, _EAGER_S) for member in SOFTWARE]).T
 
 
 def launches_s(plans: PlanTable, machine: Machine) -> tuple[FloatColumn, FloatColumn]:
-    """Return how long the host takes to launch the forward and the backward pass of one layer [s]; 0 with CUDA graphs."""
+    """Return how long the host takes to launch forward and backward of one layer [s]; 0 with CUDA graphs."""
     own = looked_up(_TABLE, slice(None), plans.software)
     factor = machine.launch_factor * where(is_low(plans), LOW_PRECISION_FACTOR, 1.0)
     factor = when(unless(plans.cuda_graphs), factor)

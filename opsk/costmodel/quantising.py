@@ -24,7 +24,7 @@ _TORCHAO: dict[Precision, tuple[float, float]] = {
     Precision.MXFP8: (6.0, 6.0),
     Precision.NVFP4: (9.0, 9.0),
 }
-"""Bytes read and written for an element of an activation or its gradient, and of a weight: tensorwise, rowwise, blocks."""
+"""Bytes read and written for an element of an activation or its gradient, and for one of a weight."""
 _TRANSFORMER_ENGINE: dict[Precision, tuple[float, float]] = {
     Precision.FP8: (3.5, 3.5),
     Precision.FP8_CURRENT: (5.5, 5.5),
@@ -33,10 +33,8 @@ _TRANSFORMER_ENGINE: dict[Precision, tuple[float, float]] = {
     Precision.MXFP8: (4.0, 4.0),
     Precision.NVFP4: (9.0, 9.0),
 }
-"""The same: one read (delayed, blocks) or two (current), and one written copy or two. NVFP4's Hadamard transform runs at
-half of the memory's rate, so its 5 bytes count as 9."""
-KERNELS = 12.0
-"""Casts of one layer in each direction: of four inputs, four output gradients and their transposes."""
+"""The same: one read (delayed, blocks) or two (current), and one written copy or two. NVFP4's Hadamard transform runs
+at half of the memory's rate, so its 5 bytes count as 9."""
 _BYTES = np.array(
     [
         [(by.get(precision) or (0.0, 0.0))[kind] for precision in PRECISIONS]

@@ -45,9 +45,9 @@ class Precision(StrEnum):
     @property
     def peak_format(self) -> str:
         """Key of the hardware catalogue's peak that applies."""
-        return {"fp8-current": "fp8", "fp8-rowwise": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(
-            self.value, self.value
-        )
+        if self.value.startswith(("fp8", "mxfp8")):
+            return "fp8"
+        return "fp4" if self is Precision.NVFP4 else self.value
 
     @property
     def is_low(self) -> bool:

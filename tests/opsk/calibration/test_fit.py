@@ -39,7 +39,7 @@ def _slower(run: TimedRun, factor: float) -> TimedRun:
     ("name", "truth"),
     [
         ("gpu.ampere.matmul_fraction", TRUTH.gpu["ampere"].matmul_fraction),
-        ("gpu.ampere.attention_fraction", TRUTH.gpu["ampere"].attention_fraction),
+        ("gpu.ampere.attention_factor", TRUTH.gpu["ampere"].attention_factor),
         ("software.megatron.kernel_gap_s", TRUTH.software[Software.MEGATRON].kernel_gap_s),
         ("software.pytorch.kernel_gap_s", TRUTH.software[Software.PYTORCH].kernel_gap_s),
     ],

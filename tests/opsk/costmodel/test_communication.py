@@ -44,7 +44,7 @@ SHARDED = Plan(
 
 
 def _times(model: ModelShape, plan: Plan, on: Machine) -> LayerTime:
-    return layer_time(shape_of(model), shares_and_stages(model, plan)[0], on, software())
+    return layer_time(shape_of(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on, software())
 
 
 def _layer(

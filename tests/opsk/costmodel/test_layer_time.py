@@ -13,6 +13,7 @@ from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.shape import shape_of
+from opsk.costmodel.table import PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Software
 from tests.fakes.ideal_machine import FLOP_PER_S, HBM_BYTES_PER_S, endless_arithmetic, endless_memory, machine, software
@@ -29,7 +30,7 @@ def _times(
     model: ModelShape, plan: Plan = ONE, *, on: Machine | None = None, using: SoftwareColumns | None = None
 ) -> LayerTime:
     shares, _ = shares_and_stages(model, plan)
-    return layer_time(shape_of(model), shares, on or machine(), using or software())
+    return layer_time(shape_of(model), PlanTable.of([plan]), shares, on or machine(), using or software())
 
 
 def _s(column: np.ndarray) -> float:
@@ -166,12 +167,6 @@ def test_unfused_attention_of_unaligned_heads_is_slow() -> None:
         for width in (100, 104)
     ]
     assert fused[0] == pytest.approx(fused[1] * 100 / 104)
-
-
-def test_narrow_heads_reach_less() -> None:
-    # half of the rate where a head is as wide as the size: 64
-    wide, narrow = (_s(_times(SMALL, on=endless_memory(attention_size=size)).attention) for size in (0.0, 64.0))
-    assert narrow == pytest.approx(2 * wide)
 
 
 def test_grouped_queries_save_projections_of_keys_and_values() -> None:

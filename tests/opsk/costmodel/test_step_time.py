@@ -60,7 +60,9 @@ def _parts(model: ModelShape, plan: Plan, **how: Machine | SoftwareColumns) -> d
 
 
 def _layer(model: ModelShape, plan: Plan, on: Machine | None = None) -> LayerTime:
-    return layer_time(shape_of(model), shares_and_stages(model, plan)[0], on or machine(), software())
+    return layer_time(
+        shape_of(model), PlanTable.of([plan]), shares_and_stages(model, plan)[0], on or machine(), software()
+    )
 
 
 def _s(column: np.ndarray) -> float:
