@@ -36,6 +36,8 @@ class Column:
 
 _DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "none")
 ATTENTION_KERNELS = (
+    "auto",
+    "aiter",
     *("flash", "flash1", "flash2", "flash3", "flash4", "cudnn", "te", "sdpa", "flex", "xformers", "triton", "unfused"),
 )
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "zero3/fsdp")

@@ -50,6 +50,7 @@ _PRECISIONS = {
     "fp8-delayed": Precision.FP8,
     "fp8-cs": Precision.FP8_CURRENT,
     "fp8-current": Precision.FP8_CURRENT,
+    "fp8-rowwise": Precision.FP8_ROWWISE,
     "fp8-sc": Precision.FP8_BLOCK,
     "fp8-block": Precision.FP8_BLOCK,
     "fp8-mx": Precision.MXFP8,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from opsk.workload.plan import Attention
 
 _NAMED = {
+    "auto": Attention.AUTO,
+    "aiter": Attention.AITER,
     "flash1": Attention.FLASH1,
     "xformers": Attention.FLASH1,
     "flash2": Attention.FLASH2,

@@ -14,6 +14,8 @@ from opsk.workload.software_defaults import SETTINGS, Rule, defaults_of, family_
 VALUES = {
     "family": set(Software),
     "attention_kernel": set(BY_NAME["attention_kernel"].values),
+    "flash": set(BY_NAME["attention_kernel"].values),
+    "cuda_graphs": {True, False},
     "layer_kernels": set(BY_NAME["layer_kernels"].values),
     "compiled": {True, False},
     "states": set(States),
