@@ -12,6 +12,8 @@ import numpy.typing as npt
 from opsk.errors import InputError
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     OptimizerStep,
@@ -38,6 +40,8 @@ OPTIMIZER_STEPS = tuple(OptimizerStep)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
+DISPATCHERS = tuple(MoeDispatcher)
+MOE_GEMMS = tuple(MoeGemm)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -50,8 +54,12 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "offload": OFFLOADS,
     "software": SOFTWARE,
     "loss": LOSSES,
+    "moe_dispatcher": DISPATCHERS,
+    "moe_gemm": MOE_GEMMS,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
+_YES_OR_NO = (
+    *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
+)
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
@@ -91,6 +99,10 @@ class PlanTable:
     tp_overlap: BoolColumn
     compiled: BoolColumn
     fused_moe: BoolColumn
+    moe_dispatcher: IntColumn
+    moe_gemm: IntColumn
+    moe_permute_fusion: BoolColumn
+    ep_overlap: BoolColumn
     loss: IntColumn
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
