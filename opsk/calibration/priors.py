@@ -74,9 +74,6 @@ PRIORS: Mapping[str, Prior] = MappingProxyType(
         "software.cp_overlap": _overlap(0.8, 0.2),
         "software.ep_overlap": _overlap(0.3, 0.3),
         "software.straggler_fraction": _overlap(0.005, 0.004, 0.1),
-        "software.expert_fraction": _fraction(0.60, 0.62),
-        "software.fused_expert_fraction": _fraction(0.75, 0.7),
-        "software.moe_gap_s": _amount(1e-4, 0.7),
         # nccl-tests: all_reduce busbw of 8 A100 about 230 of 300 GB/s, of 8 H100 about 360 of 450; rails 85 to 97 %
         "links.hb_fraction": _fraction(0.78, 0.36),
         "links.nic_fraction": _fraction(0.92, 0.75),

@@ -13,9 +13,9 @@ from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
     attention_of,
+    experts_of,
     is_compiled,
     loss_of,
-    moe_is_fused,
     offload_of,
     optimizer_of,
     optimizer_step_of,
@@ -129,13 +129,13 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "compiled": is_compiled(cells, software),
         "tp_overlap": pipelines_tensor_parallel(cells, software),
         "cuda_graphs": uses_cuda_graphs(cells, software),
-        "fused_moe": moe_is_fused(cells, software),
         "software": software.family,
         "schedule": _SCHEDULES.get(cells.choice("schedule"), Schedule.ONE_F_ONE_B),
         "shard_gpus": cells.size("shard_group") or 0,
         "etp": (cells.size("etp") or 0) if model.experts else 0,
         "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
+        **experts_of(cells, software),
         **_adapters(cells),
     }
     return Stated(

@@ -10,7 +10,19 @@ from typing import Any
 from opsk.calibration.cells import Cells
 from opsk.hardware.spec import GpuSpec
 from opsk.workload.attention_kernels import kernel_of
-from opsk.workload.plan import Attention, Loss, Offload, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
+from opsk.workload.plan import (
+    Attention,
+    Loss,
+    MoeDispatcher,
+    MoeGemm,
+    Offload,
+    Optimizer,
+    OptimizerStep,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
 from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
 
 _DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
@@ -216,16 +228,45 @@ def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
     return bool(default is not None and default.value)
 
 
-def moe_is_fused(cells: Cells, software: RunSoftware) -> bool:
-    """Return whether routing and dispatch of experts are fused."""
-    stated = cells.choice("moe_dispatcher")
-    if stated or not cells.size("experts"):
-        return stated in ("deepep", "hybridep")
-    default = software.defaults.get("moe_dispatcher")
-    if default is None:
-        return False
-    software.assume(cells, "plan.fused_moe", "moe_dispatcher")
-    return default.value in ("deepep", "hybridep")
+def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what a plan says of experts: who dispatches, how products and permutation run, what overlaps."""
+    if not cells.size("experts"):
+        return {}
+    dispatcher = MoeDispatcher(_settled(cells, software, "moe_dispatcher"))
+    leaves_host_out = bool(cells.flag("cuda_graphs") or _default(software, "fused_moe", otherwise=False))
+    permutes = cells.flag("moe_permute_fusion")
+    if permutes is None:
+        permutes = bool(_default(software, "moe_permute_fusion", otherwise=False))
+    gemm = cells.choice("moe_gemm")
+    if gemm in ("", "grouped"):
+        # a grouped product of Megatron's is what its release makes of it
+        gemm = _default(software, "moe_gemm", otherwise=MoeGemm.GROUPED)
+        if cells.choice("moe_gemm"):
+            gemm = MoeGemm.GROUPED if gemm == MoeGemm.SEQUENTIAL else gemm
+    elif gemm == "torch_mm":
+        gemm = MoeGemm.GROUPED
+    overlaps = cells.flag("ep_comm_overlap")
+    if overlaps is None:
+        overlaps = bool(_default(software, "ep_comm_overlap", otherwise=False))
+    return {
+        "moe_dispatcher": dispatcher,
+        "moe_gemm": MoeGemm(gemm),
+        "moe_permute_fusion": permutes,
+        "ep_overlap": overlaps,
+        "fused_moe": leaves_host_out and dispatcher is MoeDispatcher.HYBRIDEP,
+    }
+
+
+def _settled(cells: Cells, software: RunSoftware, setting: str) -> Any:
+    """Return a stated word, or what holds for the software, which is noted."""
+    stated = cells.choice(setting)
+    return stated or software.assume(cells, f"plan.{setting}", setting)
+
+
+def _default(software: RunSoftware, setting: str, *, otherwise: Any) -> Any:
+    """Return what holds for the software where a row does not say."""
+    found = software.defaults.get(setting)
+    return otherwise if found is None else found.value
 
 
 def offload_of(cells: Cells) -> Offload:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, fields, replace
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
     Carried,
-    Forwarding,
     all_gather,
     all_reduce,
-    all_to_all,
     group_of,
     point_to_point,
 )
+from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, filled, least, maximum, most, unless, when, where
 from opsk.costmodel.layer_time import LayerTime
@@ -146,16 +145,11 @@ def _expert_parallel(
     software: SoftwareColumns,
     passes: FloatColumn,
 ) -> Traffic:
-    """Dispatch and combine of every routed token, an all-to-all each, in the layers that have experts."""
+    """Dispatch and combine of every routed token in the layers that have experts."""
     if not model.has_experts:
         return _nothing(shares)
-    group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     share = model.moe_layers / model.layers
-    size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
-    one_pass = all_to_all(machine, group, size_bytes, 2.0)
-    if any_of(machine.is_rail_only):
-        forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
-        one_pass = forwarded.otherwise(machine.is_rail_only > 0, one_pass)
+    one_pass = exchange(model, shares, machine)
     return _hidden(one_pass.times(share * passes), share * software.ep_overlap * times.sparse.total)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.elementwise import looked_up, unless, when, where
+from opsk.costmodel.elementwise import looked_up, when, where
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -55,18 +55,12 @@ class SoftwareEfficiency:
     step_overhead_s
         Time of one step that no other term explains: data, loss scaling, gradient norm, logging [s].
     dp_overlap, fsdp_overlap, tp_overlap, ep_overlap, cp_overlap
-        Share of the computation beside which communication of that axis can hide; 0 hides nothing.
+        Share of the computation beside which communication of that axis can hide, that of TP and EP where the plan says
+        so; 0 hides nothing.
     pp_overlap
         Share of the messages between stages that hides beside computation.
     straggler_fraction
         Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
-    expert_fraction
-        Rate of grouped products of experts over that of dense ones of the same shape [ratio].
-    fused_expert_fraction
-        The same where routing and dispatch are fused (``fused_moe`` of a plan).
-    moe_gap_s
-        Time of one pass through a MoE layer that no other term explains: routing, counting, waiting [s]; none where
-        they are fused.
     compiled_fraction
         Memory traffic of compiled norms and activations over that of the software's own modules.
     """
@@ -81,9 +75,6 @@ class SoftwareEfficiency:
     cp_overlap: float = 0.8
     pp_overlap: float = 0.0
     straggler_fraction: float = 0.0
-    expert_fraction: float = 0.6
-    fused_expert_fraction: float = 0.75
-    moe_gap_s: float = 1e-4
     compiled_fraction: float = 0.7
 
 
@@ -184,14 +175,11 @@ class Efficiency:
         rows = looked_up(table, slice(None), plans.software)
         columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, rows, strict=True))
         for name in _OVERLAPS:
-            hides = plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
+            asked = {"tp_overlap": plans.tp_overlap, "ep_overlap": plans.ep_overlap}.get(name, True)
+            hides = plans.overlap & asked
             columns[name] = when(hides, columns[name])
         compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
-        columns["expert_fraction"] = where(
-            plans.fused_moe, columns["fused_expert_fraction"], columns["expert_fraction"]
-        )
-        columns["moe_gap_s"] = when(unless(plans.fused_moe), columns["moe_gap_s"])
         return SoftwareColumns(**columns)
 
 
@@ -209,9 +197,6 @@ class SoftwareColumns:
     cp_overlap: FloatColumn
     pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
-    expert_fraction: FloatColumn
-    fused_expert_fraction: FloatColumn
-    moe_gap_s: FloatColumn
     compiled_fraction: FloatColumn
 
 

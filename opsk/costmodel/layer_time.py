@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from opsk.costmodel.attention import attention_s
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
+from opsk.costmodel.experts import expert_time
 from opsk.costmodel.flops import attention_matrices, token_flop
 from opsk.costmodel.launches import launches_s
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.quantising import quantising_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn, PlanTable
 
-GRADIENT_UPDATE_BYTES = 8.0
-"""Reading and writing the fp32 main gradient of a parameter (fused into the weight-gradient product)."""
 FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
 """Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
@@ -39,36 +39,8 @@ UNFUSED_ROTARY_PASSES = 10.0
 """The same of rotary positions in complex fp32, for each element of query and key."""
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
-PERMUTED_PASSES = 6.0
-"""Reads and writes of a dispatched token's vector: permute, unpermute and weighted sum, each way."""
 
 _NOTHING = floats(0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Seconds of one micro-batch through some operations: ``forward``, gradients ``by_input`` and ``by_weight``."""
-
-    forward: FloatColumn
-    by_input: FloatColumn
-    by_weight: FloatColumn
-
-    @property
-    def total(self) -> FloatColumn:
-        """Forward and backward."""
-        return self.forward + self.by_input + self.by_weight
-
-    def __add__(self, other: Passes) -> Passes:
-        """Return both, one after the other."""
-        return Passes(
-            forward=self.forward + other.forward,
-            by_input=self.by_input + other.by_input,
-            by_weight=self.by_weight + other.by_weight,
-        )
-
-    def times(self, count: FloatColumn) -> Passes:
-        """Return ``count`` of them."""
-        return Passes(forward=self.forward * count, by_input=self.by_input * count, by_weight=self.by_weight * count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +81,7 @@ def layer_time(
     plain = common + _mlp(model, plans, shares, machine, software, shares.ffn_width)
     plain = sparse = average = _launched(_with_encoder(model, plain), plans, machine)
     if model.has_experts:
-        sparse = common + _experts(model, shares, machine, software)
+        sparse = common + _experts(model, plans, shares, machine, software)
         if any_of(model.shared_ffn):
             shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
             sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
@@ -256,21 +228,19 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 
 
-def _experts(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
-    """Return the passes of the routed experts of one layer, grouped products and permutation [s]."""
-    hidden, size, tokens = model.hidden, machine.matmul_size, shares.expert_tokens
-    matrices = 2.0 + model.gated_mlp
-    local = maximum(model.experts / shares.ep, 1.0)
-    width = maximum(shares.expert_width, 1.0)
-    weights, sides = matrices * hidden * width, matrices * (hidden + width)
-    rate = machine.matmul_flop_per_s * software.expert_fraction
-    arithmetic_s = 2.0 / rate * ((tokens + size * local) * weights + size * tokens * sides)
-    moved = tokens * (2.0 * hidden + matrices * width) * shares.activation_bytes
-    products = _Products(arithmetic_s=arithmetic_s, activation_bytes=moved, weights=weights * local)
-    permuted = PERMUTED_PASSES * tokens * hidden * shares.activation_bytes / machine.hbm_bytes_per_s
-    around = permuted + software.moe_gap_s
-    rest = Passes(forward=around, by_input=around, by_weight=_NOTHING)
-    return _passes(products, machine, shares) + rest + _activation(model, shares, machine, software, tokens * width)
+def _experts(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> Passes:
+    """Return the passes of the routed experts of one layer, all but what the links carry [s]."""
+    tokens, width = shares.expert_tokens, maximum(shares.expert_width, 1.0)
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=tokens * (model.hidden + width),
+        gradients=tokens * (model.hidden + (1.0 + model.gated_mlp) * width),
+        weights=maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width,
+    )  # fmt: skip
+    products = _cast(expert_time(model, shares, machine, software), casts)
+    return products + _activation(model, shares, machine, software, tokens * width)
 
 
 def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:

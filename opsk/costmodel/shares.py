@@ -13,6 +13,7 @@ import numpy as np
 from opsk.costmodel.elementwise import ceil, floats, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
+    DISPATCHERS,
     PRECISIONS,
     RECOMPUTES,
     SHARDINGS,
@@ -23,7 +24,7 @@ from opsk.costmodel.table import (
     IntColumn,
     PlanTable,
 )
-from opsk.workload.plan import Precision, Recompute, Sharding, Software, States
+from opsk.workload.plan import MoeDispatcher, Precision, Recompute, Sharding, Software, States
 
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
@@ -31,6 +32,7 @@ VOCAB_MULTIPLE = 128
 _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
+_ALLGATHER, _HYBRIDEP = DISPATCHERS.index(MoeDispatcher.ALLGATHER), DISPATCHERS.index(MoeDispatcher.HYBRIDEP)
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
 _FP16 = PRECISIONS.index(Precision.FP16)
@@ -73,6 +75,10 @@ class Shares:
     runs_unfused
         1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
         models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
+    moe_dispatcher, moe_gemm
+        Indices into ``DISPATCHERS`` and ``MOE_GEMMS``; fused routing has HybridEP's dispatcher.
+    fuses_permutation, leaves_host_out
+        Whether tokens are permuted by fused kernels, and whether nothing around the experts waits for the host.
     trained_share
         Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
     recomputed_share
@@ -117,6 +123,10 @@ class Shares:
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
     runs_unfused: FloatColumn
+    moe_dispatcher: IntColumn
+    moe_gemm: IntColumn
+    fuses_permutation: BoolColumn
+    leaves_host_out: BoolColumn
     trained_share: FloatColumn
     recomputed_share: FloatColumn
     full_recompute: BoolColumn
@@ -147,7 +157,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     shard_group = where(plans.shard_gpus > 0, minimum(floats(plans.shard_gpus), replicas), replicas)
     kv_heads = where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
-    expert_tokens = tokens * model.top_k * etp / tp * expert_load(model)
+    expert_tokens = tokens * model.top_k * etp / tp * expert_load(model, ep)
     return Shares(
         tp=tp,
         pp=floats(plans.pp),
@@ -184,6 +194,10 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         runs_unfused=when(
             (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),
+        moe_dispatcher=where(plans.fused_moe & (plans.moe_dispatcher <= _ALLGATHER), _HYBRIDEP, plans.moe_dispatcher),
+        moe_gemm=plans.moe_gemm,
+        fuses_permutation=plans.moe_permute_fusion | plans.fused_moe,
+        leaves_host_out=plans.fused_moe,
         trained_share=where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
         recomputed_share=when(plans.recompute == _FULL, _recomputed(model, plans)),
         full_recompute=plans.recompute == _FULL,
@@ -201,9 +215,13 @@ def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
     return where(plans.recompute_layers > 0, minimum(asked, 1.0), 1.0)
 
 
-def expert_load(model: ShapeColumns) -> FloatColumn:
-    """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
-    return where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
+def expert_load(model: ShapeColumns, ep: FloatColumn) -> FloatColumn:
+    """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance.
+
+    One rank that has all experts has all tokens, however uneven these are.
+    """
+    uneven = where(ep > 1, model.expert_imbalance, 1.0)
+    return where(model.capacity_factor > 0, model.capacity_factor, uneven)
 
 
 def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:

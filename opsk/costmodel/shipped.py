@@ -8,7 +8,7 @@ the values were fitted to. ``[gpu.other]`` stands for every chip generation that
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from typing import Annotated, Any
@@ -32,12 +32,14 @@ OTHER = "other"
 MAX_BYTES = 1 << 20
 """An efficiency file has a few kilobytes; something larger is another file by mistake."""
 
+IGNORED = ("expert_fraction", "fused_expert_fraction", "moe_gap_s")
+"""Keys of files of 0.1.0 that have no meaning any more: experts are predicted from their shapes."""
 _UP_TO_ONE = ("_fraction", "_overlap")
 _RETIRED: Mapping[type[Any], tuple[str, ...]] = {GpuEfficiency: ("attention_fraction", "attention_size")}
 """Numbers of files of 0.1.0 that say nothing any more."""
 
 
-def _border(value_class: type[Any]) -> type[BaseModel]:
+def _border(value_class: type[Any], ignored: Sequence[str] = ()) -> type[BaseModel]:
     """Return the border model of a dataclass of numbers: each may be left out, none may be beyond what can be.
 
     Fractions and overlaps are at most 1. What is above 0 by default divides something or is a rate: 0 is refused.
@@ -51,10 +53,11 @@ def _border(value_class: type[Any]) -> type[BaseModel]:
         low = {"ge": 0.0} if may_be_zero else {"gt": 0.0}
         number = Annotated[float, Field(strict=True, allow_inf_nan=False, **low, **high)]
         columns[item.name] = (number | None, None)
+    columns |= {name: (Annotated[float, Field(allow_inf_nan=False)] | None, None) for name in ignored}
     return create_model(value_class.__name__, __config__=ConfigDict(extra="forbid"), **columns)
 
 
-_Gpu, _Software, _Links = _border(GpuEfficiency), _border(SoftwareEfficiency), _border(LinkEfficiency)
+_Gpu, _Software, _Links = _border(GpuEfficiency), _border(SoftwareEfficiency, IGNORED), _border(LinkEfficiency)
 _Memory, _Spread = _border(MemoryEfficiency), _border(Spread)
 
 
@@ -117,9 +120,15 @@ def _merged(base: Efficiency, given: _Document) -> Efficiency:
         links=_over(base.links, given.links),
         memory=_over(base.memory, given.memory),
         spread=_over(base.spread, given.spread),
-        fit=base.fit if given.fit is None else given.fit,
+        fit=(base.fit if given.fit is None else given.fit) + _ignored_words(given.software.values()),
         fitted=frozenset(_pair(entry) for entry in given.fitted) or base.fitted,
     )
+
+
+def _ignored_words(families: Iterable[BaseModel]) -> str:
+    """Return what to say of keys that have no meaning any more, nothing where there are none."""
+    found = [name for name in IGNORED if any(getattr(family, name) is not None for family in families)]
+    return f"; ignored, as experts are predicted from their shapes: {', '.join(found)}" if found else ""
 
 
 def _pair(entry: str) -> tuple[str, str]:
@@ -130,9 +139,9 @@ def _pair(entry: str) -> tuple[str, str]:
 
 def _over(value: Any, table: BaseModel | None) -> Any:
     """Return a dataclass with the numbers that a table states."""
-    stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True)
-    retired = _RETIRED.get(type(value), ())
-    return replace(value, **{name: number for name, number in stated.items() if name not in retired})
+    gone = (*IGNORED, *_RETIRED.get(type(value), ()))
+    stated: Mapping[str, Any] = {} if table is None else table.model_dump(exclude_none=True, exclude={*gone})
+    return replace(value, **stated)
 
 
 DEFAULT = parse_efficiency(

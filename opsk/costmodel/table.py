@@ -13,6 +13,8 @@ from opsk.errors import InputError
 from opsk.workload.plan import (
     Attention,
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     OptimizerStep,
@@ -40,6 +42,8 @@ OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
 ATTENTIONS = tuple(Attention)
+DISPATCHERS = tuple(MoeDispatcher)
+MOE_GEMMS = tuple(MoeGemm)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -53,8 +57,13 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "software": SOFTWARE,
     "loss": LOSSES,
     "attention": ATTENTIONS,
+    "moe_dispatcher": DISPATCHERS,
+    "moe_gemm": MOE_GEMMS,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "cuda_graphs")
+_YES_OR_NO = (
+    *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
+    "cuda_graphs",
+)
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
@@ -95,6 +104,10 @@ class PlanTable:
     compiled: BoolColumn
     fused_moe: BoolColumn
     cuda_graphs: BoolColumn
+    moe_dispatcher: IntColumn
+    moe_gemm: IntColumn
+    moe_permute_fusion: BoolColumn
+    ep_overlap: BoolColumn
     loss: IntColumn
     attention: IntColumn
     frozen_fraction: FloatColumn

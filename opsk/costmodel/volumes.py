@@ -51,7 +51,7 @@ def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
 
     That is its capacity, padded, where tokens are dropped; else the mean times the imbalance.
     """
-    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes * expert_load(model)
+    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes * expert_load(model, shares.ep)
 
 
 def pipeline_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:

@@ -147,6 +147,30 @@ class Loss(StrEnum):
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
 
 
+class MoeDispatcher(StrEnum):
+    """Who brings tokens to the ranks of their experts and back."""
+
+    ALLTOALL = "alltoall"
+    """NCCL's all-to-all of a copy for each expert of a token (Megatron's ``alltoall``, torchtitan)."""
+    ALLGATHER = "allgather"
+    """All tokens of the group go to every rank; a reduce-scatter brings them back (Megatron's ``allgather``)."""
+    DEEPEP = "deepep"
+    """DeepEP: a token goes once to each node, and there once to each rank."""
+    HYBRIDEP = "hybridep"
+    """The same by TMA and few SMs, with the permutation inside and no wait for the host (DeepEP's HybridEP)."""
+
+
+class MoeGemm(StrEnum):
+    """How the products of a rank's experts run."""
+
+    GROUPED = "grouped"
+    """One kernel for all experts (``torch._grouped_mm``, DeepGEMM, CUTLASS, Transformer Engine's of 2026)."""
+    STREAMS = "streams"
+    """A product for each expert, four at a time (Transformer Engine's GroupedLinear until 2026)."""
+    SEQUENTIAL = "sequential"
+    """A product for each expert, one after the other (Megatron's SequentialMLP, the loop of Hugging Face's models)."""
+
+
 class Software(StrEnum):
     """Which family of training software runs: what it fuses, how it buffers and what it overlaps differ."""
 
@@ -216,7 +240,16 @@ class Plan:
         Liger kernels).
     fused_moe
         Whether routing, permutation and dispatch of experts are fused and leave the host out (HybridEP or DeepEP with
-        CUDA graphs: Megatron-Bridge's containers from 26.06).
+        CUDA graphs: Megatron-Bridge's containers from 26.06): a token goes once to each node, nothing waits.
+    moe_dispatcher
+        Who brings tokens to their experts and back.
+    moe_gemm
+        How the products of a rank's experts run.
+    moe_permute_fusion
+        Whether tokens are permuted by fused kernels (``--moe-permute-fusion``).
+    ep_overlap
+        Whether dispatch and combine run beside the computation of another micro-batch
+        (``--overlap-moe-expert-parallel-comm``, DualPipe's way).
     cuda_graphs
         Whether layers are launched as CUDA graphs, so that the host holds nothing up.
     loss
@@ -261,6 +294,10 @@ class Plan:
     compiled: bool = False
     fused_moe: bool = False
     cuda_graphs: bool = False
+    moe_dispatcher: MoeDispatcher = MoeDispatcher.ALLTOALL
+    moe_gemm: MoeGemm = MoeGemm.GROUPED
+    moe_permute_fusion: bool = True
+    ep_overlap: bool = False
     loss: Loss = Loss.PLAIN
     attention: Attention = Attention.AUTO
     frozen_fraction: float = 0.0

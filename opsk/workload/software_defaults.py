@@ -13,7 +13,8 @@ from opsk.workload.plan import Software
 
 SETTINGS = (
     *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
-    *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step", "cuda_graphs"),
+    *("sequence_parallel", "tp_comm_overlap", "ep_comm_overlap", "optimizer_step", "cuda_graphs"),
+    *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe"),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
 _ANY = "*"
