@@ -152,11 +152,12 @@ def _expert_parallel(
     group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     share = model.moe_layers / model.layers
     size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
+    sent = share * model.mlp_share if model.has_mixers else share
     one_pass = all_to_all(machine, group, size_bytes, 2.0)
     if any_of(machine.is_rail_only):
         forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
         one_pass = forwarded.otherwise(machine.is_rail_only > 0, one_pass)
-    return _hidden(one_pass.times(share * passes), share * software.ep_overlap * times.sparse.total)
+    return _hidden(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
-from opsk.costmodel.flops import attention_matrices, token_flop
+from opsk.costmodel.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.mixers import mixer_passes, mixer_products
+from opsk.costmodel.passes import Passes
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
@@ -47,32 +49,6 @@ _NOTHING = floats(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Seconds of one micro-batch through some operations: ``forward``, gradients ``by_input`` and ``by_weight``."""
-
-    forward: FloatColumn
-    by_input: FloatColumn
-    by_weight: FloatColumn
-
-    @property
-    def total(self) -> FloatColumn:
-        """Forward and backward."""
-        return self.forward + self.by_input + self.by_weight
-
-    def __add__(self, other: Passes) -> Passes:
-        """Return both, one after the other."""
-        return Passes(
-            forward=self.forward + other.forward,
-            by_input=self.by_input + other.by_input,
-            by_weight=self.by_weight + other.by_weight,
-        )
-
-    def times(self, count: FloatColumn) -> Passes:
-        """Return ``count`` of them."""
-        return Passes(forward=self.forward * count, by_input=self.by_input * count, by_weight=self.by_weight * count)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTime:
     """Seconds for one micro-batch, one entry a plan.
 
@@ -103,21 +79,28 @@ class _Products:
 def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, shares, machine)
-    common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
-    common = common + attention
-    plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
-    plain = sparse = average = _with_encoder(model, plain)
+    around = _around_attention(model, shares, machine, software)
+    common = _projections(model, shares, machine) + around + attention
+    mlp = _mlp(model, shares, machine, software, shares.ffn_width)
+    with_attention = common
+    if model.has_mixers:
+        common = _mixed(model, shares, machine, around, common)
+        attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
+    plain = sparse = average = _with_encoder(model, common + mlp)
     if model.has_experts:
-        sparse = common + _experts(model, shares, machine, software)
+        routed = _experts(model, shares, machine, software)
+        sparse = common + (routed.times(model.mlp_share) if model.has_mixers else routed)
         if any_of(model.shared_ffn):
             shared = _mlp(model, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
+            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
     mtp = _NOTHING
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse.total, plain.total)
+        if model.has_mixers:
+            last = with_attention.total + (last - common.total) / model.mlp_share
         projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
         mtp = model.mtp_layers * (last + projection + head)
     embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
@@ -130,6 +113,18 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
         embedding=embedding,
         mtp=mtp,
     )
+
+
+def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes) -> Passes:
+    """Return the average layer without its MLP where only some layers have attention.
+
+    ``around`` is what every layer has of norms and the like, and ``attention`` a whole layer's with attention.
+    """
+    weights, sides, elements = mixer_products(model, shares)
+    mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
+    mixer = mixer + mixer_passes(model, shares, machine)
+    rest = around.times(model.blocks / 2.0 - model.attention_share)
+    return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
 
 
 def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
@@ -206,6 +201,9 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
     plain = 2.0 * hidden * (query + kv)
     sides = 2.0 * hidden + 2.0 * (query + kv)
+    if model.has_attention_gate:
+        gate = model.attention_gate * query
+        plain, sides = plain + gate * hidden, sides + gate
     if not model.has_latent:
         return plain, sides, 2.0 * (query + kv)
     value = model.heads * model.v_head_dim / shares.tp
@@ -214,6 +212,8 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     nope = query - model.heads * model.qk_rope_dim / shares.tp
     latent = compressed + hidden * (kv_rank + model.qk_rope_dim) + kv_rank * (nope + value) + value * hidden
     latent_sides = sides + 2.0 * (q_rank + kv_rank)
+    if model.has_index:
+        latent = latent + index_matrices(model)
     is_latent = model.is_latent > 0
     return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 

@@ -32,6 +32,8 @@ def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     et al. 2022, section 4.2.2). Cross attention has one more, and each layer of an encoder two of its own tokens.
     """
     arrays = 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+    if model.has_mixers:
+        arrays = arrays * (model.blocks / 2.0)
     if not model.has_encoder:
         return arrays
     encoder = model.encoder_layers / model.layers * model.encoder_seq / model.seq
