@@ -30,8 +30,8 @@ class TokenFlop:
 
     Of the average layer: ``attention_projections``, ``mlp`` (dense, or the experts that a token passes and the shared
     ones), ``router`` (with the gate of shared experts), ``attention`` (the whole square of the decoder's scores, less
-    with sliding windows) and ``encoder_attention`` (cross attention and the encoder's own, which no mask halves, and the
-    scans of mixers, which no mask halves either).
+    with sliding windows) and ``encoder_attention`` (cross attention, the encoder's own and scans of mixers, which no
+    mask halves).
     Beside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
     multi-token prediction. An encoder's work is spread over the tokens and layers of the decoder.
     """

@@ -13,15 +13,18 @@ from dataclasses import dataclass, fields
 from opsk.workload.mixers import USUAL_CHUNKS, Mixer
 from opsk.workload.model import ModelShape
 
-SCAN_FRACTION = {Mixer.MAMBA: 0.04, Mixer.MAMBA2: 0.25, Mixer.LIGHTNING: 0.5, Mixer.GATED_DELTANET: 0.5, Mixer.KDA: 0.5}
+SCAN_FRACTION = {Mixer.MAMBA2: 0.33, Mixer.LIGHTNING: 0.65, Mixer.GATED_DELTANET: 0.65, Mixer.KDA: 0.65}
 """What the kernels reach of the rate of plain products while they compute, beside their traffic.
 
-``mamba2``: mamba_ssm's five kernels, 79 ns a token for 128 heads of 64 and a state of 128 on H100 (vllm pull request
-27299). Delta rules: flash-linear-attention 0.5.1, 0.81 ms for 8,192 tokens and 64 heads of 128 on H200 (FlashQLA's
-benchmark_results_H200.txt) and 3.20 ms for 96 on H20, which has a seventh of the arithmetic (FlashKDA's
-BENCHMARK_H20.md). ``lightning`` has the same products. ``mamba`` runs on CUDA cores: an exponential for each element of
-the state, of which an SM does 16 a cycle (CUDA C++ Programming Guide, table of throughputs), a 128th of A100's and a
-256th of H100's products. See benchmarks/published/mixers.csv."""
+``mamba2``: mamba_ssm's five kernels, 79 to 85 ns a token for 128 heads of 64 and a state of 128 on H100 (vllm pull
+request 27299). Delta rules: flash-linear-attention 0.5.1, 0.81 ms for 8,192 tokens and 64 heads of 128 on H200
+(FlashQLA's benchmark_results_H200.txt) and 3.20 ms for 96 on H20, which has a seventh of the arithmetic (FlashKDA's
+BENCHMARK_H20.md). ``lightning`` has the same products. See benchmarks/published/mixers.csv; on Blackwell Triton's
+kernels take up to half as long again."""
+MAMBA_SCAN_PASSES = 3.5
+"""Elements of 16 bits that Mamba's scan seems to move for each element of its state: it is bound by neither HBM nor
+arithmetic. From layers of a 1.3B model that train in 1.51 us a token on A100 and 1.16 us on H100, of which 0.77 and
+0.31 us are products (flash-linear-attention issue 32); those two alone would give 2.4 and 5."""
 BACKWARD_OVER_FORWARD = {
     Mixer.MAMBA: 2.5,
     Mixer.MAMBA2: 2.5,
@@ -130,8 +133,7 @@ def _mamba(model: ModelShape) -> MixerSizes:
         mixer_small=inner * (model.mixer_conv + 1 + state + 2),
         mixer_whole=model.mixer_norm * (rank + 2 * state),
         mixer_scan_flop=7 * inner * state,
-        mixer_kernel_flop=9 * inner * state / SCAN_FRACTION[Mixer.MAMBA],
-        mixer_moved=2 * inner + 4 * inner,
+        mixer_moved=2 * inner + 4 * inner + MAMBA_SCAN_PASSES * inner * state,
         mixer_kept=5 * inner + rank + 2 * state,
         mixer_backward=BACKWARD_OVER_FORWARD[Mixer.MAMBA],
     )
