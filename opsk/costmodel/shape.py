@@ -158,11 +158,11 @@ def _columns(table: Iterable[Any]) -> ShapeColumns:
     return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
 
 
-def attended_tokens(model: ShapeColumns) -> FloatColumn:
+def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:
     """Return the tokens that a token looks at, as the side of a full square, averaged over layers with attention.
 
     A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s). Chunks
-    of w see w^2/2 pairs each, a side of w.
+    of w see w^2/2 pairs each, a side of w. ``as_run`` counts sparse attention as kernels compute it, see `_indexed`.
     """
     attended = model.seq
     if model.has_windows:
@@ -170,19 +170,19 @@ def attended_tokens(model: ShapeColumns) -> FloatColumn:
         windowed = where(model.chunked_windows > 0, window, window * (2 - window / model.seq))
         share = where(model.attention_share > 0, model.attention_share, 1.0)
         attended = attended + model.windowed_layers / (share * model.layers) * (windowed - attended)
-    return _indexed(model, attended) if model.has_index else attended
+    return _indexed(model, attended, as_run=as_run) if model.has_index else attended
 
 
-def _indexed(model: ShapeColumns, attended: FloatColumn) -> FloatColumn:
+def _indexed(model: ShapeColumns, attended: FloatColumn, *, as_run: bool) -> FloatColumn:
     """Return the same with sparse attention: the tokens chosen, and the indexer's scores of all in the same measure.
 
-    Latent attention then multiplies the latents themselves, r + rope of a key and r of a value for every head, as one
-    key serves all heads (DeepSeek-V3.2 report, section 2: in the form of multi-query attention).
+    Kernels of latent attention then multiply the latents themselves, r + rope of a key and r of a value for every head,
+    as one key serves all heads (DeepSeek-V3.2 report, section 2: in the form of multi-query attention).
     """
     width = model.head_dim + model.v_head_dim
     chosen = minimum(model.index_top_k, model.seq)
     is_sparse = (model.index_top_k > 0) & (chosen < model.seq)
-    wider = where(model.is_latent > 0, (2.0 * model.kv_lora_rank + model.qk_rope_dim) / width, 1.0)
+    wider = where(as_run & (model.is_latent > 0), (2.0 * model.kv_lora_rank + model.qk_rope_dim) / width, 1.0)
     sparse = where(is_sparse, chosen * (2 - chosen / model.seq) * wider, attended)
     return sparse + model.seq * model.index_heads * model.index_head_dim / (model.heads * width)
 
