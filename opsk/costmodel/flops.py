@@ -67,7 +67,9 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
         sparse = matrices * (model.top_k * model.expert_ffn + model.shared_ffn)
         router = 2.0 * hidden * (model.experts + model.shared_gate)
     mlp = (1.0 - moe) * dense + moe * sparse
-    attention = whole_attention = 2.0 * attended_tokens(model, as_run=False) * model.heads * (model.head_dim + model.v_head_dim)
+    attention = whole_attention = (
+        2.0 * attended_tokens(model, as_run=False) * model.heads * (model.head_dim + model.v_head_dim)
+    )
     logits = 2.0 * hidden * model.vocab
     mtp_projections = mtp_attention = mtp_logits = encoder_attention = zero
     whole_projections = projections

@@ -48,6 +48,12 @@ def context_parallel_bytes(shares: Shares) -> FloatColumn:
     return 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * shares.cp
 
 
+def mixer_context_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what a rank sends in one layer with a mixer to have all tokens of some heads, and back [bytes]."""
+    width = model.mixer_into + model.mixer_shared_into + model.mixer_inner
+    return shares.tokens * width / shares.tp * shares.activation_bytes
+
+
 def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what the busiest rank moves in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine.
 

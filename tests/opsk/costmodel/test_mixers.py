@@ -14,10 +14,12 @@ from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.mixers import mixer_flop, mixer_parameters, mixer_passes
 from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.predict import predict, predict_one
+from opsk.costmodel.rules import violations
 from opsk.costmodel.shape import ShapeColumns, attended_tokens, shape_of, shapes_of
 from opsk.costmodel.shares import Shares, shares_of
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
+from opsk.costmodel.volumes import mixer_context_bytes
 from opsk.costmodel.widths import whole
 from opsk.hardware.catalog import cluster
 from opsk.workload.mixers import Mixer
@@ -250,6 +252,24 @@ def test_more_recomputation_needs_less_memory_and_more_time(name: str):
     memory, seconds = table.memory.allocated_bytes, table.time.step_s.expected
     assert memory[0] >= memory[1] >= memory[2]
     assert seconds[0] <= seconds[1] <= seconds[2]
+
+
+def test_context_parallel_mixers_change_between_tokens_and_heads():
+    # Nemotron-H 8B on 8 GPUs with cp 8: 1,024 tokens x (18,560 + 8,192) elements of 2 bytes in 24 of 52 layers, and
+    # keys and values of 4 of 52 where every layer of a dense model has them
+    model, machines = replace(published("nemotron-h-8b"), seq=8192), cluster("superpod-h100")
+    plan = Plan(cp=8, dp=1, global_batch=1)
+    shape, shares = columns(model, plan)
+    assert mixer_context_bytes(shape, shares)[0] == 1024 * (18560 + 8192) * 2
+    hybrid = predict_one(model, plan, machines).time
+    assert 0 < hybrid.communication["cp"] < hybrid.step_s.expected
+
+
+def test_heads_of_a_mixer_must_divide_over_tensor_parallel_ranks():
+    model = published("falcon-h1-34b")
+    wrong = replace(model, mixer_heads=30, mixer_groups=2, heads=32)
+    assert any("mixer_heads 30" in what for what in violations(wrong, Plan(tp=4, global_batch=1)))
+    assert not any("mixer_heads" in what for what in violations(model, Plan(tp=4, global_batch=1)))
 
 
 def test_dense_models_have_nothing_of_a_mixer():
