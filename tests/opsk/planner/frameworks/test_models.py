@@ -22,6 +22,7 @@ from opsk.planner.frameworks.torchtitan_model import base_of, missing_of_model, 
 from opsk.workload.huggingface.model import model_of_config
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
+from opsk.workload.public_models.lookup import public_model
 from tests.opsk.planner.frameworks.examples import LLAMA_70B
 from tests.opsk.planner.frameworks.random_plans import models
 
