@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 
 from opsk.errors import InputError
+from opsk.workload.defaults import average_layers
 from opsk.workload.mixers import Mixer, kinds_of_pattern
 from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
 
 SIZES = {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "kv_heads": 8, "head_dim": 64, "vocab": 1000, "seq": 128}
 MAMBA = {"mixer_heads": 16, "mixer_head_dim": 64, "mixer_groups": 1, "mixer_state": 64}
@@ -51,3 +53,11 @@ def test_layers_that_cannot_be_are_refused(changes: dict[str, object], words: st
     with pytest.raises(InputError) as raised:
         ModelShape(**{**SIZES, **changes})
     assert words in raised.value.message
+
+
+def test_the_average_layer_is_an_assumption_of_pipelines_of_hybrids_alone():
+    hybrid = ModelShape(**SIZES, mixer="mamba2", mixer_layers=3, **MAMBA)
+    whole, split = Plan(global_batch=8), Plan(pp=2, global_batch=8)
+    assert [entry.field for entry in average_layers(hybrid, split)] == ["model.mixer_layers"]
+    for model, plan in ((hybrid, whole), (ModelShape(**SIZES), split), (None, split), (hybrid, None)):
+        assert average_layers(model, plan) == ()
