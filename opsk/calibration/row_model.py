@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from opsk.calibration.cells import Cells
+from opsk.calibration.row_mixers import take_mixers
 from opsk.calibration.row_software import RunSoftware
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB
 from opsk.workload.model import ModelShape
@@ -304,8 +305,7 @@ def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> Mo
         values["capacity_factor"] = cells.assume("model.capacity_factor", _CAPACITY, "no capacity is stated")
     if cells.flag("moe_balanced") is False:
         values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, "routing is natural")
-    if (window := cells.size("window")) is not None:
-        values |= {"attention_window": window, "windowed_layers": values["layers"]}
+    take_mixers(cells, values)
     if not values.get("experts"):
         for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):
             values.pop(name, None)

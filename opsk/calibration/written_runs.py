@@ -10,6 +10,7 @@ import io
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from opsk.calibration.row_mixers import MIXER_COLUMNS
 from opsk.calibration.runs import Run, parse_runs
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
@@ -79,7 +80,16 @@ _SCHEDULES = {
 }
 _MODEL_FIELDS = (
     *("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq", "gated_mlp", "experts", "top_k"),
-    *("expert_ffn", "shared_experts", "dense_layers", "flash_attention"),
+    *(
+        "expert_ffn",
+        "shared_experts",
+        "dense_layers",
+        "flash_attention",
+        "attention_gate",
+        "mixer_norm",
+        "mixer_beside",
+    ),
+    *("index_top_k", "mixer", *MIXER_COLUMNS),
     *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
 )
 
@@ -104,8 +114,9 @@ def run_row(job: RunOfJob) -> dict[str, str]:
         Names everything that is read back differently, for which a table has no column.
     """
     values = _values(job)
-    row = {name: str(values.get(name, "")) for name in COLUMNS}
-    read = parse_runs(_text([row], COLUMNS, header=True), origin=job.name)
+    columns = _columns_for(job.model)
+    row = {name: str(values.get(name, "")) for name in columns}
+    read = parse_runs(_text([row], columns, header=True), origin=job.name)
     if not read.runs:
         why = read.unpredictable[0].why if read.unpredictable else "no row"
         raise InputError(f"{job.name}: no row of a table of runs: {why}", hint="opsk calibrate could not read it")
@@ -128,15 +139,20 @@ def append_run(path: Path, job: RunOfJob) -> None:
     """
     row = run_row(job)
     try:
-        columns, is_open = _columns_of(path)
+        columns, is_open = _columns_of(path, tuple(row))
         with path.open("a", encoding="utf-8", newline="") as stream:
-            stream.write(("\n" if is_open else "") + _text([row], columns or COLUMNS, header=not columns))
+            stream.write(("\n" if is_open else "") + _text([row], columns or tuple(row), header=not columns))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no UTF-8 text"
         raise InputError(f"{path}: {reason}", hint="name a CSV that you may write") from error
 
 
-def _columns_of(path: Path) -> tuple[tuple[str, ...], bool]:
+def _columns_for(model: ModelShape) -> tuple[str, ...]:
+    """Return the columns of a row; those of mixers where the model has any."""
+    return (*COLUMNS, "mixer", *MIXER_COLUMNS) if model.mixer_layers or model.mlp_layers else COLUMNS
+
+
+def _columns_of(path: Path, needed: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
     """Return the columns of a table that is there, and whether its last line has no end.
 
     Raises
@@ -148,7 +164,7 @@ def _columns_of(path: Path) -> tuple[tuple[str, ...], bool]:
         return (), False
     text = path.read_text(encoding="utf-8-sig")
     columns = tuple(next(csv.reader(io.StringIO(text)), ()))
-    missing = [name for name in COLUMNS if name not in columns]
+    missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(f"{path}: has no column {', '.join(missing)}", hint="name a table of runs, or a new file")
     return columns, not text.endswith("\n")
@@ -188,6 +204,8 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "experts": model.experts or "",
         "topk": model.top_k or "",
         **_latent(model),
+        "mixer": model.mixer.value if model.mixer_layers else "",
+        **{name: getattr(model, name) or "" for name in MIXER_COLUMNS},
         "shared_experts": model.shared_experts if model.experts else "",
         "dense_layers": model.dense_layers if model.experts else "",
         "dense_ffn": model.ffn if model.experts else "",

@@ -38,7 +38,7 @@ def attention_s(
     flop = CAUSAL_SHARE * 4.0 * shares.tokens * shares.attended * shares.query_width * value
     rates = looked_up(rates_of_kernels(), slice(None), whole(machine.generation), plans.attention, plans.software)
     forward_share, backward_share = (_at_width(model, rates[first : first + 3]) for first in (0, 3))
-    chunk = model.seq / shares.cp
+    chunk = minimum(model.seq / shares.cp, shares.attended)
     filled = _filled(model, shares, rates[8], chunk)
     peak = machine.attention_flop_per_s * filled / flop
     forward = peak * forward_share * (chunk / (chunk + rates[6]))

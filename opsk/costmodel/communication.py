@@ -13,12 +13,13 @@ from opsk.costmodel.collectives.hierarchical import (
     Carried,
     all_gather,
     all_reduce,
+    all_to_all,
     group_of,
     point_to_point,
 )
 from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, filled, least, maximum, most, unless, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, maximum, most, unless, when, where
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
@@ -86,7 +87,7 @@ def layer_communication(
     passes = volumes.passes(shares)
     return LayerCommunication(
         tp=_tensor_parallel(model, shares, times, machine, software, passes),
-        cp=_context_parallel(shares, times, machine, software, passes),
+        cp=_context_parallel(model, shares, times, machine, software, passes),
         ep=_expert_parallel(model, shares, times, machine, software, passes),
     )
 
@@ -127,14 +128,26 @@ def _tensor_parallel(
 
 
 def _context_parallel(
-    shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
+    model: ShapeColumns,
+    shares: Shares,
+    times: LayerTime,
+    machine: Machine,
+    software: SoftwareColumns,
+    passes: FloatColumn,
 ) -> Traffic:
-    """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
+    """Ring attention: keys and values of one rank pass all others, and their gradients come back.
+
+    Mixers change from tokens to heads and back, an all-to-all each (Megatron Core, ssm/mamba_context_parallel.py).
+    """
     if all_of(shares.cp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
-    one_pass = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0)
-    return _hidden(one_pass.times(passes + 1.0), software.cp_overlap * times.attention * (passes + 1.0))
+    ring = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0).times(passes + 1.0)
+    window = software.cp_overlap * times.attention * (passes + 1.0)
+    if not model.has_mixers:
+        return _hidden(ring, window)
+    changes = all_to_all(machine, group, volumes.mixer_context_bytes(model, shares), 2.0).times(passes)
+    return _hidden(ring.times(model.attention_share), window) + _hidden(changes.times(model.mixer_share), floats(0.0))
 
 
 def _expert_parallel(
@@ -149,8 +162,9 @@ def _expert_parallel(
     if not model.has_experts:
         return _nothing(shares)
     share = model.moe_layers / model.layers
+    sent = share * model.mlp_share if model.has_mixers else share
     one_pass = exchange(model, shares, machine)
-    return _hidden(one_pass.times(share * passes), share * software.ep_overlap * times.sparse.total)
+    return _hidden(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opsk.costmodel.elementwise import floats, minimum, when, where
+from opsk.costmodel.mixers import mixer_flop
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import FloatColumn
@@ -29,7 +30,8 @@ class TokenFlop:
 
     Of the average layer: ``attention_projections``, ``mlp`` (dense, or the experts that a token passes and the shared
     ones), ``router`` (with the gate of shared experts), ``attention`` (the whole square of the decoder's scores, less
-    with sliding windows) and ``encoder_attention`` (cross attention and the encoder's own, which no mask halves).
+    with sliding windows) and ``encoder_attention`` (cross attention, the encoder's own and scans of mixers, which no
+    mask halves).
     Beside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
     multi-token prediction. An encoder's work is spread over the tokens and layers of the decoder.
     """
@@ -65,16 +67,24 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
         sparse = matrices * (model.top_k * model.expert_ffn + model.shared_ffn)
         router = 2.0 * hidden * (model.experts + model.shared_gate)
     mlp = (1.0 - moe) * dense + moe * sparse
-    attention = 2.0 * attended_tokens(model) * model.heads * (model.head_dim + model.v_head_dim)
+    attention = whole_attention = (
+        2.0 * attended_tokens(model, as_run=False) * model.heads * (model.head_dim + model.v_head_dim)
+    )
     logits = 2.0 * hidden * model.vocab
     mtp_projections = mtp_attention = mtp_logits = encoder_attention = zero
+    whole_projections = projections
+    if model.has_mixers:
+        attention = model.attention_share * attention
+        projections = model.attention_share * projections + model.mixer_share * mixer_flop(model)
+        encoder_attention = model.mixer_share * model.mixer_scan_flop
+        mlp, router = model.mlp_share * mlp, model.mlp_share * router
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse, dense)
-        mtp_projections = model.mtp_layers * (projections + last + 4.0 * hidden**2)
-        mtp_attention, mtp_logits = model.mtp_layers * attention, model.mtp_layers * logits
+        mtp_projections = model.mtp_layers * (whole_projections + last + 4.0 * hidden**2)
+        mtp_attention, mtp_logits = model.mtp_layers * whole_attention, model.mtp_layers * logits
     if model.has_encoder:
-        added, encoder_attention = _encoder(model, dense)
-        projections = projections + added
+        added, of_encoder = _encoder(model, dense)
+        projections, encoder_attention = projections + added, encoder_attention + of_encoder
     return TokenFlop(
         attention_projections=projections,
         mlp=mlp,
@@ -101,7 +111,18 @@ def attention_matrices(model: ShapeColumns) -> FloatColumn:
         unrotated = query - model.heads * model.qk_rope_dim
         latent = of_query + model.kv_lora_rank * (hidden + unrotated + context) + hidden * model.qk_rope_dim
         into = where(model.is_latent > 0, latent, into)
+    if model.has_attention_gate:
+        into = into + model.attention_gate * hidden * query
+    if model.has_index:
+        into = into + index_matrices(model)
     return into + hidden * context
+
+
+def index_matrices(model: ShapeColumns) -> FloatColumn:
+    """Return the weights of the indexer of sparse attention: queries (from the latent), one key, weights of heads."""
+    latent = where(model.q_lora_rank > 0, model.q_lora_rank, model.hidden)
+    queries = model.index_heads * model.index_head_dim
+    return when(model.index_top_k > 0, latent * queries + model.hidden * (model.index_head_dim + model.index_heads))
 
 
 def _encoder(model: ShapeColumns, dense: FloatColumn) -> tuple[FloatColumn, FloatColumn]:

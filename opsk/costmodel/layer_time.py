@@ -14,9 +14,10 @@ from opsk.costmodel.attention import attention_s
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
 from opsk.costmodel.experts import expert_time
-from opsk.costmodel.flops import attention_matrices, token_flop
+from opsk.costmodel.flops import attention_matrices, index_matrices, token_flop
 from opsk.costmodel.launches import launches_s
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.mixers import mixer_passes, mixer_products
 from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
 from opsk.costmodel.quantising import quantising_s
 from opsk.costmodel.shape import ShapeColumns
@@ -76,15 +77,20 @@ def layer_time(
 ) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
     attention = _attention(model, plans, shares, machine)
-    common = _projections(model, plans, shares, machine) + _around_attention(model, shares, machine, software)
-    common = common + attention
-    plain = common + _mlp(model, plans, shares, machine, software, shares.ffn_width)
-    plain = sparse = average = _launched(_with_encoder(model, plain), plans, machine)
+    around = _around_attention(model, shares, machine, software)
+    common = _projections(model, plans, shares, machine) + around + attention
+    mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    with_attention = common
+    if model.has_mixers:
+        common = _mixed(model, shares, machine, around, common)
+        attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
+    plain = sparse = average = _launched(_with_encoder(model, common + mlp), plans, machine)
     if model.has_experts:
-        sparse = common + _experts(model, plans, shares, machine, software)
+        routed = _experts(model, plans, shares, machine, software)
+        sparse = common + (routed.times(model.mlp_share) if model.has_mixers else routed)
         if any_of(model.shared_ffn):
             shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
+            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
         sparse = _launched(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
@@ -92,6 +98,8 @@ def layer_time(
     mtp = _NOTHING
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse.total, plain.total)
+        if model.has_mixers:
+            last = with_attention.total + (last - common.total) / model.mlp_share
         projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
         mtp = model.mtp_layers * (last + projection + head)
     embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
@@ -122,6 +130,18 @@ def _cast(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Pass
         return passes
     forward, backward = casts
     return passes + Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+
+
+def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes) -> Passes:
+    """Return the average layer without its MLP where only some layers have attention.
+
+    ``around`` is what every layer has of norms and the like, and ``attention`` a whole layer's with attention.
+    """
+    weights, sides, elements = mixer_products(model, shares)
+    mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
+    mixer = mixer + mixer_passes(model, shares, machine)
+    rest = around.times(model.blocks / 2.0 - model.attention_share)
+    return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
 
 
 def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
@@ -216,6 +236,9 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
     plain = 2.0 * hidden * (query + kv)
     sides = 2.0 * hidden + 2.0 * (query + kv)
+    if model.has_attention_gate:
+        gate = model.attention_gate * query
+        plain, sides = plain + gate * hidden, sides + gate
     if not model.has_latent:
         return plain, sides, 2.0 * (query + kv)
     value = model.heads * model.v_head_dim / shares.tp
@@ -224,6 +247,8 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     nope = query - model.heads * model.qk_rope_dim / shares.tp
     latent = compressed + hidden * (kv_rank + model.qk_rope_dim) + kv_rank * (nope + value) + value * hidden
     latent_sides = sides + 2.0 * (q_rank + kv_rank)
+    if model.has_index:
+        latent = latent + index_matrices(model)
     is_latent = model.is_latent > 0
     return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 

@@ -106,6 +106,8 @@ def _tensor_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"heads {model.heads} is not a multiple of tp {plan.tp}"
     if not model.kv_lora_rank and model.kv_heads % plan.tp and plan.tp % model.kv_heads:
         yield f"kv_heads {model.kv_heads} and tp {plan.tp}: neither is a multiple of the other"
+    if model.mixer_layers and model.mixer_heads % plan.tp:
+        yield f"mixer_heads {model.mixer_heads} is not a multiple of tp {plan.tp}"
     for name, width in _split_widths(model):
         if width % plan.tp:
             yield f"{name} {width} is not a multiple of tp {plan.tp}"

@@ -32,6 +32,8 @@ def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     et al. 2022, section 4.2.2). Cross attention has one more, and each layer of an encoder two of its own tokens.
     """
     arrays = 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+    if model.has_mixers:
+        arrays = arrays * (model.blocks / 2.0)
     if not model.has_encoder:
         return arrays
     encoder = model.encoder_layers / model.layers * model.encoder_seq / model.seq
@@ -44,6 +46,12 @@ def context_parallel_bytes(shares: Shares) -> FloatColumn:
     Ring attention sends them once in each pass, and their gradients once more in the backward pass: passes + 1 times.
     """
     return 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * shares.cp
+
+
+def mixer_context_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what a rank sends in one layer with a mixer to have all tokens of some heads, and back [bytes]."""
+    width = model.mixer_into + model.mixer_shared_into + model.mixer_inner
+    return shares.tokens * width / shares.tp * shares.activation_bytes
 
 
 def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:

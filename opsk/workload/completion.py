@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.errors import InputError, PlanInfeasibleError
-from opsk.workload.defaults import Assumption, Filling, fill_model, fill_plan
+from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.presets import fill_preset
@@ -62,7 +62,7 @@ def complete(workload: Workload) -> Completion:
     return Completion(
         model=model,
         plan=plan,
-        assumed=tuple(filling.assumed),
+        assumed=(*filling.assumed, *average_layers(model, plan)),
         missing=tuple(filling.missing),
         problems=tuple(entry.problem for entry in broken),
     )

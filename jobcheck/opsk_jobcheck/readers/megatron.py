@@ -22,6 +22,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     VALUELESS,
     WORDS,
 )
+from opsk_jobcheck.readers.megatron_hybrid import read_hybrid
 from opsk_jobcheck.readers.megatron_sequence import read_sequence
 from opsk_jobcheck.readers.megatron_shape import read_shape
 from opsk_jobcheck.readers.programs import SURE, program_of
@@ -101,6 +102,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     _experts_by_layer(match, findings)
     _moe(findings)
     read_shape(arguments, findings)
+    read_hybrid(arguments, findings)
     read_sequence(match, findings)
     _layout(arguments, findings)
     config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None

@@ -14,6 +14,7 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.mixers import mixer_bytes
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
@@ -94,12 +95,21 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     output = model.heads * model.v_head_dim / shares.tp
     keys = shares.query_width + shares.kv_width
     inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size + output * low
+    if model.has_attention_gate:
+        inside = inside + model.attention_gate * (shares.query_width * size + output * linear)
     inner = (1.0 + model.gated_mlp) * size + linear + when(eager, model.gated_mlp * size)
-    common = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout) + shares.tokens * inside + core
+    around = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout)
+    common = around + shares.tokens * inside + core
     if model.has_latent:
         latents = (model.q_lora_rank + model.kv_lora_rank) * (size + linear) + model.qk_rope_dim * size
         common = common + shares.plain_tokens * model.is_latent * latents
-    plain = common + shares.tokens * shares.ffn_width * inner
+    mlp = shares.tokens * shares.ffn_width * inner
+    if model.has_mixers:
+        attention = common - around
+        common = around - (2.0 - model.blocks) * stream * linear + model.attention_share * attention
+        common = common + model.mixer_share * mixer_bytes(model, shares, linear)
+        core, mlp = model.attention_share * core, model.mlp_share * mlp
+    plain = common + mlp
     if model.has_encoder:
         plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
     inputs = 2.0 + model.gated_mlp
@@ -109,7 +119,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         combined = where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
         routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
         shared = shares.tokens * shares.shared_width * inner
-        sparse = common + model.is_moe * (routed + shared + shares.plain_tokens * model.experts * ROUTER_BYTES)
+        beside = shares.plain_tokens * model.experts * ROUTER_BYTES
+        sparse = common + model.is_moe * model.mlp_share * (routed + shared + beside)
         of_experts = shares.expert_tokens * (2.0 * hidden + inputs * shares.expert_width)
         gradients = gradients + model.is_moe * (of_experts + inputs * shares.tokens * shares.shared_width)
     return LayerBytes(

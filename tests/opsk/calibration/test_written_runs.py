@@ -68,3 +68,19 @@ def test_another_table_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no column"):
         append_run(path, job())
     assert path.read_text() == "id,colour\n1,red\n"
+
+
+@pytest.mark.parametrize("name", ["nemotron-h-8b", "bamba-9b"])
+def test_a_hybrid_comes_back_by_columns_of_its_own(name: str, tmp_path: Path) -> None:
+    asked, path = job(name, pp=1, dp=16), tmp_path / "runs.csv"
+    append_run(path, asked)
+    (run,) = read_runs(path).runs
+    for field in ("mixer", "mixer_layers", "mlp_layers", "mixer_heads", "mixer_groups", "mixer_state", "layers"):
+        assert getattr(run.model, field) == getattr(asked.model, field), field
+
+
+def test_a_table_without_columns_of_mixers_takes_no_hybrid(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    append_run(path, job())
+    with pytest.raises(InputError, match="mixer_layers"):
+        append_run(path, job("bamba-9b", pp=1, dp=16))
