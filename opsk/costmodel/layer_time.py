@@ -78,7 +78,8 @@ class LayerTime:
 
     ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
     ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
-    messages can hide, and what selective recomputation repeats; ``head`` is forward and backward of head and loss,
+    messages can hide, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
+    forwards of these modules; ``head`` is forward and backward of head and loss,
     ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
     """
 
@@ -86,6 +87,9 @@ class LayerTime:
     sparse: Passes
     average: Passes
     attention: FloatColumn
+    mlp: FloatColumn
+    experts: FloatColumn
+    shared_experts: FloatColumn
     head: FloatColumn
     embedding: FloatColumn
     mtp: FloatColumn
@@ -105,13 +109,17 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
     attention = _attention(model, shares, machine)
     common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
     common = common + attention
-    plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
+    mlp = _mlp(model, shares, machine, software, shares.ffn_width)
+    of_experts = of_shared = _NOTHING
+    plain = common + mlp
     plain = sparse = average = _with_encoder(model, plain)
     if model.has_experts:
-        sparse = common + _experts(model, shares, machine, software)
+        experts = _experts(model, shares, machine, software)
+        sparse, of_experts = common + experts, experts.forward
         if any_of(model.shared_ffn):
             shared = _mlp(model, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
+            shared = shared.times(minimum(model.shared_ffn, 1.0))
+            sparse, of_shared = sparse + shared, shared.forward
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
@@ -126,6 +134,9 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
         sparse=sparse,
         average=average,
         attention=attention.forward,
+        mlp=mlp.forward,
+        experts=of_experts,
+        shared_experts=of_shared,
         head=head,
         embedding=embedding,
         mtp=mtp,
