@@ -16,6 +16,7 @@ DEEPSPEED_OPTION = "deepspeed"
 PARTLY, ELSEWHERE = "offload.partly", "offload.to"
 """Options that say that a part stays on the GPU, and that what leaves it does not go into host memory."""
 OPTIMIZER_OFFLOAD, WEIGHTS_OFFLOAD = "optimizer.offload", "weights.offload"
+FRACTION = "optimizer.offload_fraction"
 _STAGES = ("none", "zero1", "zero2", "zero3")
 _NUMBERS = {
     "train_micro_batch_size_per_gpu": "plan.micro_batch",
@@ -46,7 +47,8 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
             if entry.value == "nvme":
                 findings.options[ELSEWHERE] = "nvme"
             if ratio is not None and ratio.value != 1:
-                findings.options[PARTLY] = "true"
+                is_share = option == OPTIMIZER_OFFLOAD and isinstance(ratio.value, float) and 0 <= ratio.value < 1
+                findings.options[FRACTION if is_share else PARTLY] = str(ratio.value) if is_share else "true"
     steps = config.entry(_STEPS)
     if steps is not None and STEPS_OPTION not in findings.options and (count := _count(steps)):
         findings.options[STEPS_OPTION] = str(count)
