@@ -128,7 +128,7 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
         return States.AUTOCAST
     if is_16bit and grad and "fp32" in (master, moment):
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
-    if moment in ("bf16", "fp16"):
+    if moment in ("bf16", "fp16") and software.family is not Software.MEGATRON_CORE:
         return States.PURE_16BIT
     if grad and not shards_fp32:
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS

@@ -232,7 +232,7 @@ class Plan:
         beside a 16-bit weight are the rest of an fp32 one), of all moments, and of Adam's second where it differs.
     fp8_weights
         Whether weights of FP8 products are kept and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with FP8
-        copies beside them. Megatron Core with a sharded optimizer only.
+        copies beside them. Megatron Core only.
 
     Raises
     ------

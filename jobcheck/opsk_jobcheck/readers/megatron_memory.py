@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from opsk.workload.memory_settings import UNMODELLED as PREFIX
 from opsk_jobcheck.readers.arguments import Argument
+from opsk_jobcheck.readers.deepspeed import FRACTION, PARTLY
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.memory_flags import (
     BRIDGE_PRECISIONS,
@@ -58,7 +59,9 @@ def short_format(text: str) -> str:
 def _option(findings: Findings, option: str, name: str, argument: Argument) -> None:
     """Take over one value; one that cannot be told is left out, and said to be."""
     known = argument.value.known
-    if known is None:
+    if known is None and option == FRACTION:
+        findings.options[PARTLY] = "true"
+    elif known is None:
         leave_out(findings, name, "unknown", f"its value cannot be told: {argument.value.why}"[:200])
     elif known:
         findings.options[option] = short_format(known)[:80]

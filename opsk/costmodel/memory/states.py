@@ -6,7 +6,7 @@ Bytes of a parameter (weights + gradients + master weights and Adam's moments), 
 then weights (ZeRO-3, FSDP) by the sharding group, which with HSDP is a part of the replicas.
 
 FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights;
-where weights stay in 16 bits (no ``--fp8-param-gather``, which needs a sharded optimizer) it keeps both.
+where weights stay in 16 bits (no ``--fp8-param-gather``) it keeps both.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     base = weight * whole + looked_up(_EXTRA, plans.precision) * linear
     is_fp8 = looked_up(_IS_FP8, plans.precision)
     if any_of(is_fp8):
-        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & unless(plans.fp8_weights & shares.shards_optimizer)
+        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & unless(plans.fp8_weights)
         base = base + when(cached, FP8_COPIES_BYTES * linear)
     if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0

@@ -171,11 +171,17 @@ def _memory(plan: Plan) -> Iterator[Option]:
     if formats or plan.offload is Offload.OPTIMIZER:
         yield flag("--use-precision-aware-optimizer", None, "" if formats else "the offload needs it")
         yield from formats
-    keeps_fp8 = plan.fp8_weights and plan.precision in _FP8_WEIGHTS and plan.sharding is not Sharding.NONE
-    if keeps_fp8 and (plan.offload is not Offload.OPTIMIZER or plan.precision is Precision.FP8):
+    if _keeps_fp8(plan):
         yield flag("--fp8-param-gather", None, "keeps weights in FP8")
         if plan.precision is Precision.MXFP8:
             yield flag("--reuse-grad-buf-for-mxfp8-param-ag", None, "gathers weights in the gradients' buffer")
+
+
+def _keeps_fp8(plan: Plan) -> bool:
+    """Tell whether weights can be kept in FP8: ``validate_args`` wants a distributed optimizer on the GPU for it."""
+    is_on_gpu = plan.offload is not Offload.OPTIMIZER or plan.precision is Precision.FP8
+    is_sharded = plan.sharding is not Sharding.NONE
+    return plan.fp8_weights and plan.precision in _FP8_WEIGHTS and is_sharded and is_on_gpu
 
 
 def _list(name: str, words: str) -> Iterator[Option]:
@@ -278,6 +284,8 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Yield what to mind."""
+    if plan.fp8_weights and plan.precision in _FP8_WEIGHTS and not _keeps_fp8(plan):
+        yield "--fp8-param-gather needs a distributed optimizer on the GPU: without it a weight takes 2 bytes more"
     if is_fully_sharded(plan):
         yield "Megatron FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1; before 0.14 it is --use-custom-fsdp"
         if plan.tp * plan.cp > 1:
