@@ -167,7 +167,8 @@ def loss_of(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
     if stated:
-        return {"plain": Loss.PLAIN, "liger": Loss.FUSED}.get(stated, Loss.CHUNKED)
+        fused = Loss.MEGATRON_FUSED if software.family is Software.MEGATRON_CORE else Loss.CHUNKED
+        return {"plain": Loss.PLAIN, "liger": Loss.FUSED, "fused": fused}.get(stated, Loss.CHUNKED)
     default = software.defaults["loss_kernel"]
     if default.value == Loss.PLAIN:
         return Loss.PLAIN

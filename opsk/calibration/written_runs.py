@@ -85,7 +85,7 @@ _STATES = {
     States.PURE_16BIT: ("bf16", "none", "bf16"),
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
-_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger"}
+_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
     Schedule.ZERO_BUBBLE: "zero-bubble",

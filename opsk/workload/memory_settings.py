@@ -10,7 +10,7 @@ from typing import Any
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_LM, Assumption, Filling
 from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
-from opsk.workload.plan import Offload, Precision, Recompute, Sharding, StateFormat
+from opsk.workload.plan import Loss, Offload, Precision, Recompute, Sharding, StateFormat
 
 UNMODELLED = "unmodelled."
 """Options of this prefix name a flag, as ``value: why``, that changes memory and is left out of the prediction."""
@@ -25,6 +25,8 @@ def fill_memory(filling: Filling) -> None:
     _take_fp8_weights(filling)
     _take_formats(filling)
     _take_offload(filling)
+    if _said(filling, "loss.fusion") == "true" and _said(filling, "loss.kernel") in ("", "native"):
+        filling.values["plan.loss"] = Loss.MEGATRON_FUSED
     if filling.get("model.experts") and (factor := fraction_of(_said(filling, "moe.capacity_factor"), most=1e3)):
         filling.values["model.capacity_factor"] = factor
     if (layers := _said(filling, "mtp.layers")).isascii() and layers.isdigit() and len(layers) < 4:

@@ -135,6 +135,8 @@ class Loss(StrEnum):
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
     FUSED = "fused"
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+    MEGATRON_FUSED = "megatron-fused"
+    """Megatron's compiled cross entropy (``--cross-entropy-loss-fusion``): fewer kernels, and not in place."""
 
 
 class Software(StrEnum):

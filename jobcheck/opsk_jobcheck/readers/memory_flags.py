@@ -14,6 +14,7 @@ SWITCHES: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--use-precision-aware-optimizer": {"option.optimizer.precision_aware": "true"},
         "--fp8-param-gather": {"option.fp8.params": "true"},
         "--fine-grained-activation-offloading": {"option.offload.fine_grained": "true"},
+        "--cross-entropy-loss-fusion": {"option.loss.fusion": "true"},
         "--moe-layer-recompute": {"plan.recompute": "selective", "option.recompute.moe_layer": "true"},
     }
 )
@@ -29,6 +30,7 @@ VALUES: Mapping[str, str] = MappingProxyType(
         "--cpu-offloading-num-layers": "offload.layers",
         "--moe-expert-capacity-factor": "moe.capacity_factor",
         "--mtp-num-layers": "mtp.layers",
+        "--cross-entropy-fusion-impl": "loss.kernel",
     }
 )
 """Flags of one value, and the option that it becomes."""
@@ -99,6 +101,7 @@ BRIDGE_VALUES: Mapping[str, str] = MappingProxyType(
         "model.offload_modules": "offload.modules",
         "model.cpu_offloading_num_layers": "offload.layers",
         "model.moe_expert_capacity_factor": "moe.capacity_factor",
+        "model.cross_entropy_fusion_impl": "loss.kernel",
         "model.mtp_num_layers": "mtp.layers",
         "model.fp8_recipe": "fp8.recipe",
         "ddp.num_distributed_optimizer_instances": "optimizer.instances",
@@ -111,6 +114,7 @@ BRIDGE_SWITCHES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "optimizer.use_precision_aware_optimizer": ("optimizer.precision_aware", "true"),
         "optimizer.optimizer_cpu_offload": ("optimizer.offload", "cpu"),
         "model.fine_grained_activation_offloading": ("offload.fine_grained", "true"),
+        "model.cross_entropy_loss_fusion": ("loss.fusion", "true"),
         "ddp.fp8_param_gather": ("fp8.params", "true"),
         "mixed_precision.fp8_param_gather": ("fp8.params", "true"),
     }

@@ -42,7 +42,7 @@ LIMITS = Limits(
     optimizers=frozenset({Optimizer.ADAM, Optimizer.SGD}),
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER}),
     states=frozenset({States.MIXED, States.MIXED_16BIT_GRADIENTS, States.AUTOCAST}),
-    losses=frozenset({Loss.PLAIN}),
+    losses=frozenset({Loss.PLAIN, Loss.MEGATRON_FUSED}),
 )
 """ZeRO-1 is ``--use-distributed-optimizer``, partly sharded with ``--num-distributed-optimizer-instances``; ZeRO-2 and
 ZeRO-3 are ``--use-megatron-fsdp``, which is taken without a pipeline and over all replicas: its documentation (``docs/
@@ -164,6 +164,8 @@ def _memory(plan: Plan) -> Iterator[Option]:
         yield flag("--optimizer-cpu-offload")
         if plan.offload_fraction < 1:
             yield flag("--optimizer-offload-fraction", plan.offload_fraction)
+    if plan.loss is Loss.MEGATRON_FUSED:
+        yield flag("--cross-entropy-loss-fusion")
     if plan.offload_modules:
         yield flag("--fine-grained-activation-offloading")
         yield from _list("--offload-modules", plan.offload_modules)
