@@ -10,7 +10,18 @@ from typing import Any
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_LM, Assumption, Filling
 from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
-from opsk.workload.plan import Loss, Offload, Precision, Recompute, Sharding, StateFormat
+from opsk.workload.plan import (
+    Loss,
+    Offload,
+    Optimizer,
+    OptimizerStep,
+    Precision,
+    Recompute,
+    Sharding,
+    Software,
+    StateFormat,
+    States,
+)
 
 UNMODELLED = "unmodelled."
 """Options of this prefix name a flag, as ``value: why``, that changes memory and is left out of the prediction."""
@@ -25,8 +36,7 @@ def fill_memory(filling: Filling) -> None:
     _take_fp8_weights(filling)
     _take_formats(filling)
     _take_offload(filling)
-    if _said(filling, "loss.fusion") == "true" and _said(filling, "loss.kernel") in ("", "native"):
-        filling.values["plan.loss"] = Loss.MEGATRON_FUSED
+    _take_kernels(filling)
     if filling.get("model.experts") and (factor := fraction_of(_said(filling, "moe.capacity_factor"), most=1e3)):
         filling.values["model.capacity_factor"] = factor
     if (layers := _said(filling, "mtp.layers")).isascii() and layers.isdigit() and len(layers) < 4:
@@ -35,6 +45,21 @@ def fill_memory(filling: Filling) -> None:
         if name.startswith(UNMODELLED):
             value, _, why = said.partition(": ")
             note(filling, name.removeprefix(UNMODELLED), value, why)
+
+
+def _take_kernels(filling: Filling) -> None:
+    """Take over who computes the loss, how the optimizer steps and what it keeps, and whether modules are compiled."""
+    kernel = _said(filling, "loss.kernel")
+    if _said(filling, "loss.fusion") == "true" and kernel in ("", "native"):
+        filling.values["plan.loss"] = Loss.MEGATRON_FUSED
+    elif kernel == "chunked":
+        filling.values["plan.loss"] = Loss.CHUNKED
+    if (step := _said(filling, "optimizer.step")) in set(OptimizerStep):
+        filling.values["plan.optimizer_step"] = OptimizerStep(step)
+    if (kept := _said(filling, "optimizer.keeps")) in set(Optimizer):
+        filling.values["plan.optimizer"] = Optimizer(kept)
+    if _said(filling, "compiled") == "true":
+        filling.values["plan.compiled"] = True
 
 
 def note(filling: Filling, field: str, value: Any, why: str) -> None:
@@ -93,6 +118,9 @@ def _take_formats(filling: Filling) -> None:
     weights, for FP8 recipes other than delayed scaling, or in host memory (``use_precision_aware_optimizer_no_fp8_or_
     ds_fp8``, megatron/core/optimizer/optimizer_config.py and distrib_optimizer.py).
     """
+    if filling.get("plan.software") is Software.DEEPSPEED:
+        _take_deepspeed_formats(filling)
+        return
     precision, kept = filling.get("plan.precision"), filling.get("plan.fp8_weights")
     is_sharded = filling.get("plan.sharding") not in (None, Sharding.NONE)
     if _said(filling, "optimizer.precision_aware") != "true" or precision is Precision.FP32 or not is_sharded:
@@ -108,6 +136,18 @@ def _take_formats(filling: Filling) -> None:
         filling.values["plan.moment_format"] = _FORMATS[first]
     if second != first and (second in _FORMATS or first in _FORMATS):
         filling.values["plan.second_moment_format"] = _FORMATS.get(second, StateFormat.FP32)
+
+
+def _take_deepspeed_formats(filling: Filling) -> None:
+    """Take over ZeRO's 16-bit states, and gradients that are accumulated in fp32 beside 16-bit ones."""
+    if filling.get("plan.precision") is Precision.FP32:
+        return
+    if _said(filling, "optimizer.grad_accum") == "fp32":
+        filling.values["plan.states"] = States.MIXED
+    if _said(filling, "optimizer.main_params") == "bf16":
+        filling.values["plan.master_format"] = StateFormat.BF16
+    if _said(filling, "optimizer.exp_avg") == "bf16":
+        filling.values["plan.moment_format"] = StateFormat.BF16
 
 
 def _take_offload(filling: Filling) -> None:

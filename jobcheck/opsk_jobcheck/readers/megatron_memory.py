@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from opsk.workload.memory_settings import UNMODELLED as PREFIX
 from opsk_jobcheck.readers.arguments import Argument
 from opsk_jobcheck.readers.deepspeed import FRACTION, PARTLY
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.left_out import leave_out
 from opsk_jobcheck.readers.memory_flags import (
     BRIDGE_PRECISIONS,
     BRIDGE_SWITCHES,
@@ -43,11 +43,6 @@ def read_memory(match: Match, findings: Findings) -> None:
             is_on = (argument.value.known or "").lower() == "true"
             findings.options[option] = value if is_on else "false"
     _bridge_precision(match, findings)
-
-
-def leave_out(findings: Findings, name: str, value: str, why: str) -> None:
-    """Say that a setting changes memory and is not predicted."""
-    findings.options[f"{PREFIX}{name}"] = f"{value[:80].replace(': ', ' ')}: {why}"
 
 
 def short_format(text: str) -> str:
