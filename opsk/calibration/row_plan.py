@@ -10,6 +10,7 @@ from typing import Any
 from opsk.calibration.cells import Cells
 from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
+from opsk.calibration.row_memory import memory_settings
 from opsk.calibration.row_software import (
     RunSoftware,
     attention_of,
@@ -117,11 +118,12 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
             tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
         if pp is None:
             pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
+    states, optimizer = _states(cells, software, precision), optimizer_of(cells)
     fixed = {
         "sharding": sharding,
         "precision": precision,
-        "states": _states(cells, software, precision),
-        "optimizer": optimizer_of(cells),
+        "states": states,
+        "optimizer": optimizer,
         "optimizer_step": optimizer_step_of(cells, software),
         "offload": offload_of(cells),
         "loss": loss_of(cells, software),
@@ -137,6 +139,7 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "sequence_parallel": _sequence_parallel(cells, software, tp),
         **experts_of(cells, software),
         **_adapters(cells),
+        **memory_settings(cells, software, states, optimizer, precision),
     }
     return Stated(
         gpus=gpus,

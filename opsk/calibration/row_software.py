@@ -151,7 +151,7 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
         return States.AUTOCAST
     if is_16bit and grad and "fp32" in (master, moment):
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
-    if moment in ("bf16", "fp16"):
+    if moment in ("bf16", "fp16") and software.family is not Software.MEGATRON_CORE:
         return States.PURE_16BIT
     if grad and not shards_fp32:
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
@@ -190,7 +190,8 @@ def loss_of(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
     if stated:
-        return {"plain": Loss.PLAIN, "liger": Loss.FUSED}.get(stated, Loss.CHUNKED)
+        fused = Loss.MEGATRON_FUSED if software.family is Software.MEGATRON_CORE else Loss.CHUNKED
+        return {"plain": Loss.PLAIN, "liger": Loss.FUSED, "fused": fused}.get(stated, Loss.CHUNKED)
     default = software.defaults["loss_kernel"]
     if default.value == Loss.PLAIN:
         return Loss.PLAIN

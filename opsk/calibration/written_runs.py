@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -16,7 +17,18 @@ from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, as_gbit_per_s
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, Software, States
+from opsk.workload.plan import (
+    Loss,
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    Schedule,
+    Sharding,
+    Software,
+    StateFormat,
+    States,
+)
 
 COLUMNS = (
     *("id", "source", "software", "source_date", "attention_kernel", "model", "arch", "layers", "hidden", "heads"),
@@ -48,7 +60,10 @@ COLUMNS = (
         "torch_compile",
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "micro_batch", "global_batch", "iter_time_s"),
+    *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
+_NEWER = frozenset({"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"})
+"""Columns that tables of 0.1.0 lack: needed where a row says something there."""
 _NAMES = {
     Software.MEGATRON: "megatron-lm",
     Software.MEGATRON_CORE: "megatron-core",
@@ -71,7 +86,7 @@ _STATES = {
     States.PURE_16BIT: ("bf16", "none", "bf16"),
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
-_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger"}
+_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
     Schedule.ZERO_BUBBLE: "zero-bubble",
@@ -139,7 +154,7 @@ def append_run(path: Path, job: RunOfJob) -> None:
     """
     row = run_row(job)
     try:
-        columns, is_open = _columns_of(path, tuple(row))
+        columns, is_open = _columns_of(path, row)
         with path.open("a", encoding="utf-8", newline="") as stream:
             stream.write(("\n" if is_open else "") + _text([row], columns or tuple(row), header=not columns))
     except (OSError, UnicodeDecodeError) as error:
@@ -152,7 +167,7 @@ def _columns_for(model: ModelShape) -> tuple[str, ...]:
     return (*COLUMNS, "mixer", *MIXER_COLUMNS) if model.mixer_layers or model.mlp_layers else COLUMNS
 
 
-def _columns_of(path: Path, needed: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+def _columns_of(path: Path, row: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     """Return the columns of a table that is there, and whether its last line has no end.
 
     Raises
@@ -164,7 +179,7 @@ def _columns_of(path: Path, needed: tuple[str, ...]) -> tuple[tuple[str, ...], b
         return (), False
     text = path.read_text(encoding="utf-8-sig")
     columns = tuple(next(csv.reader(io.StringIO(text)), ()))
-    missing = [name for name in needed if name not in columns]
+    missing = [name for name in row if name not in columns and (row[name] or name not in _NEWER)]
     if missing:
         raise InputError(f"{path}: has no column {', '.join(missing)}", hint="name a table of runs, or a new file")
     return columns, not text.endswith("\n")
@@ -173,7 +188,7 @@ def _columns_of(path: Path, needed: tuple[str, ...]) -> tuple[tuple[str, ...], b
 def _text(rows: list[dict[str, str]], columns: tuple[str, ...], *, header: bool) -> str:
     """Return rows as CSV."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=columns, restval="", lineterminator="\n")
+    writer = csv.DictWriter(stream, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)
@@ -220,6 +235,11 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "sharding": "zero3/fsdp" if plan.sharding is Sharding.ZERO3 else plan.sharding.value,
         "sequence_parallel": "yes" if plan.sequence_parallel else "no",
         "recompute": plan.recompute.value,
+        "recompute_modules": plan.recompute_modules,
+        "recompute_method": "block" if plan.recompute_layers else "",
+        "recompute_layers": plan.recompute_layers or "",
+        "offload_modules": plan.offload_modules,
+        "fp8_params": ("yes" if plan.fp8_weights else "no") if plan.precision.is_low else "",
         "precision": plan.precision.value,
         **_formats(plan),
         "loss_kernel": _LOSSES[plan.loss],
@@ -240,7 +260,11 @@ def _formats(plan: Plan) -> dict[str, str]:
     """Return the cells of the formats of the states."""
     if plan.precision is Precision.FP32:
         return {}
-    grad, master, moment = _STATES[plan.states]
+    named = (plan.gradient_format, plan.master_format, plan.moment_format)
+    grad, master, moment = (
+        usual if own is StateFormat.AS_STATES else own.value
+        for own, usual in zip(named, _STATES[plan.states], strict=True)
+    )
     moment = "int8" if plan.optimizer in (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT) else moment
     return {"param_dtype": "bf16", "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
 

@@ -20,9 +20,10 @@ from opsk.costmodel.collectives.hierarchical import (
 from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, maximum, most, unless, when, where
+from opsk.costmodel.host import host_link_bytes_per_s
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
+from opsk.costmodel.optimizer_time import Trained
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
@@ -85,10 +86,12 @@ def layer_communication(
 ) -> LayerCommunication:
     """Return the communication of one layer, forward, backward and recomputation [s]."""
     passes = volumes.passes(shares)
+    of_tensors = passes + volumes.tensor_parallel_again(model, shares)
+    of_experts = passes + volumes.expert_parallel_again(shares)
     return LayerCommunication(
-        tp=_tensor_parallel(model, shares, times, machine, software, passes),
+        tp=_tensor_parallel(model, shares, times, machine, software, of_tensors),
         cp=_context_parallel(model, shares, times, machine, software, passes),
-        ep=_expert_parallel(model, shares, times, machine, software, passes),
+        ep=_expert_parallel(model, shares, times, machine, software, of_experts),
     )
 
 
@@ -256,7 +259,7 @@ class _Replicas:
         """
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
-        reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
+        reduced, weight_bytes = shares.reduced_bytes, shares.gathered_bytes
         if not any_of(shares.gathers_each) and all_of(self.group == self.all):
             if all_of(shares.shards_optimizer):
                 return all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)

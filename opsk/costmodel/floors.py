@@ -34,6 +34,7 @@ from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine, machine_of
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.memory.buffers import buffers_of, nccl_bytes
+from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.memory.states import state_bytes
 from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
@@ -151,6 +152,7 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     Only the recomputation is open; the time is looked at with none, and with no activation waiting for the host.
     """
     kept = np.where(plans.offload == _OFFLOADED, _KEPT, plans.offload)
+    nothing = np.zeros(1, dtype=np.int64)
     none = replace(plans, recompute=np.full(len(plans), _NONE))
     family = _family(model, none, cluster, efficiency)
     shape, shares, machine = family.model, family.shares, family.machine
@@ -158,7 +160,14 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     family = replace(family, extremes=(stages,))
     parameters = count_parameters(shape, shares, stages)
     parts, _, _ = step_parts(
-        shape, replace(none, offload=kept), shares, stages, parameters, machine, family.software, alone=True
+        shape,
+        replace(none, offload=kept, offload_modules=nothing),
+        shares,
+        stages,
+        parameters,
+        machine,
+        family.software,
+        alone=True,
     )
     without = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
     steps = state_bytes(plans, shares, parameters).step.max(axis=0)
@@ -185,7 +194,8 @@ def _least_device_bytes(family: _Family, parameters: ParameterCount) -> FloatCol
     rest = np.minimum(layer.plain, layer.sparse) - layer.attention_core
     moe_layers = family.stages.moe_layers
     has_layers = (family.stages.layers >= 1.0).all() and ((moe_layers >= 1.0) | (moe_layers == 0.0)).all()
-    is_plain = has_layers and (rest >= layer.checkpoint).all() and not (family.plans.offload == _OFFLOADED).any()
+    is_moved = moves_activations(family.plans, _OFFLOADED).any() or any_of(family.plans.recompute_modules)
+    is_plain = has_layers and (rest >= layer.checkpoint).all() and not is_moved
     by_stage = [
         peak_memory(
             family.model,
@@ -314,7 +324,7 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
     for the host the window has no bound, and so the communication no floor.
     """
     plans, shares, times = family.plans, family.shares, family.times
-    is_offloaded = plans.offload == _OFFLOADED
+    is_offloaded = moves_activations(plans, _OFFLOADED)
     if is_offloaded.all():
         return np.zeros(shares.tp.shape)
     trained = trained_parameters(shares, parameters)
@@ -366,7 +376,8 @@ def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool)
     layer = layer_bytes(model, plans, shares)
     at_rest = states.weights + states.optimizer + memory.workspace_bytes
     checkpoints = np.minimum(np.minimum(layer.plain, layer.sparse) - layer.attention_core, layer.checkpoint)
-    kept = family.stages.layers * np.where(plans.offload == _OFFLOADED, 0.0, np.maximum(checkpoints, 0.0))
+    is_moved = moves_activations(plans, _OFFLOADED) | (plans.recompute_modules > 0)
+    kept = family.stages.layers * np.where(is_moved, 0.0, np.maximum(checkpoints, 0.0))
     before = at_rest + states.gradients_at_start + kept + layer.working
     after = at_rest + states.gradients
     ending = after + np.minimum(layer.plain, layer.sparse) + layer.working

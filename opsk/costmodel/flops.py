@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsk.costmodel.elementwise import floats, minimum, when, where
+from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, when, where
 from opsk.costmodel.mixers import mixer_flop
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import RECOMPUTE_BITS, FloatColumn
+from opsk.workload.modules import RecomputeModule
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients by input and by weight: two products of the forward's size."""
@@ -192,5 +193,35 @@ def step_flop(
     asked = shares.recompute_layers * shares.pp * (model.layers / (model.layers + model.encoder_layers))
     layers = where(asked > 0, minimum(asked, model.layers), model.layers)
     again = when(shares.full_recompute, layers * (flop.projections + scores))
-    again = again + when(shares.selective_recompute, model.layers * scores)
+    again = again + repeated_flop(model, shares, scores)
     return useful, useful + again * (model.seq * shares.global_batch)
+
+
+def repeated_flop(model: ShapeColumns, shares: Shares, scores: FloatColumn) -> FloatColumn:
+    """Return what selective recomputation repeats for a token in all layers [FLOP].
+
+    ``scores`` is the attention of a token in one layer, which is counted of PyTorch's selection by operations, too.
+    """
+    core = maximum(shares.repeats(RecomputeModule.CORE_ATTN), floats(shares.repeated_modules == 0))
+    again = model.layers * core * scores
+    if any_of(shares.repeated_modules & ~RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]):
+        each = 2.0 * (2.0 + model.gated_mlp) * model.hidden
+        moe, experts = model.moe_layers, shares.repeats(RecomputeModule.MOE)
+        shared = maximum(experts, shares.repeats(RecomputeModule.SHARED_EXPERTS)) * model.shared_ffn
+        routed = experts * model.top_k * model.expert_ffn
+        again = again + each * ((model.layers - moe) * shares.repeats(RecomputeModule.MLP) * model.ffn)
+        again = again + each * moe * (routed + shared)
+        expanded = 2.0 * shares.tp * expanding_weights(model, shares) * model.is_latent
+        again = again + model.layers * shares.repeats(RecomputeModule.MLA_UP_PROJ) * expanded
+    return when(shares.selective_recompute, again)
+
+
+def expanding_weights(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return the weights of the products that expand latents to heads on one GPU.
+
+    Queries without a rank are projected there, from the whole width (multi_latent_attention.py of Megatron Core).
+    """
+    value = model.heads * model.v_head_dim / shares.tp
+    nope = shares.query_width - model.heads * model.qk_rope_dim / shares.tp
+    rank = where(model.q_lora_rank > 0, model.q_lora_rank, model.hidden)
+    return rank * shares.query_width + model.kv_lora_rank * (nope + value)

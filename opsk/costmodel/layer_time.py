@@ -50,7 +50,8 @@ class LayerTime:
 
     ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
     ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
-    messages can hide, and what selective recomputation repeats; ``head`` is forward and backward of head and loss,
+    messages can hide, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
+    forwards of these modules; ``head`` is forward and backward of head and loss,
     ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
     """
 
@@ -58,6 +59,9 @@ class LayerTime:
     sparse: Passes
     average: Passes
     attention: FloatColumn
+    mlp: FloatColumn
+    experts: FloatColumn
+    shared_experts: FloatColumn
     head: FloatColumn
     embedding: FloatColumn
     mtp: FloatColumn
@@ -80,6 +84,7 @@ def layer_time(
     around = _around_attention(model, shares, machine, software)
     common = _projections(model, plans, shares, machine) + around + attention
     mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    of_experts = of_shared = _NOTHING
     with_attention = common
     if model.has_mixers:
         common = _mixed(model, shares, machine, around, common)
@@ -87,10 +92,12 @@ def layer_time(
     plain = sparse = average = _launched(_with_encoder(model, common + mlp), plans, machine)
     if model.has_experts:
         routed = _experts(model, plans, shares, machine, software)
-        sparse = common + (routed.times(model.mlp_share) if model.has_mixers else routed)
+        routed = routed.times(model.mlp_share) if model.has_mixers else routed
+        sparse, of_experts = common + routed, routed.forward
         if any_of(model.shared_ffn):
             shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
+            shared = shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
+            sparse, of_shared = sparse + shared, shared.forward
         sparse = _launched(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
@@ -108,6 +115,9 @@ def layer_time(
         sparse=sparse,
         average=average,
         attention=attention.forward,
+        mlp=mlp.forward,
+        experts=of_experts,
+        shared_experts=of_shared,
         head=head,
         embedding=embedding,
         mtp=mtp,

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import ceil, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, ceil, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.memory.formats import has_low_gradients
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
     DISPATCHERS,
     PRECISIONS,
+    RECOMPUTE_BITS,
     RECOMPUTES,
     SHARDINGS,
     SOFTWARE,
@@ -24,6 +26,7 @@ from opsk.costmodel.table import (
     IntColumn,
     PlanTable,
 )
+from opsk.workload.modules import RecomputeModule
 from opsk.workload.plan import MoeDispatcher, Precision, Recompute, Sharding, Software, States
 
 VOCAB_MULTIPLE = 128
@@ -36,6 +39,10 @@ _ALLGATHER, _HYBRIDEP = DISPATCHERS.index(MoeDispatcher.ALLGATHER), DISPATCHERS.
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
 _FP16 = PRECISIONS.index(Precision.FP16)
+_MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
+_GATHERED_IN_FP8 = np.array(
+    [name in (Precision.FP8, Precision.FP8_CURRENT, Precision.FP8_BLOCK) for name in PRECISIONS]
+)
 _IS_16BIT = np.array([states in (States.MIXED_16BIT_GRADIENTS, States.PURE_16BIT) for states in STATES])
 
 
@@ -68,6 +75,9 @@ class Shares:
     reduced_bytes
         Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
+    gathered_bytes
+        Bytes of a weight on the wire: one where weights are kept in FP8. MXFP8 weights are gathered in 16 bits, and
+        quantised then (``reuse_grad_buf_for_mxfp8_param_ag``, megatron/core/optimizer/distrib_optimizer.py).
     schedule
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
@@ -81,6 +91,9 @@ class Shares:
         Whether tokens are permuted by fused kernels, and whether nothing around the experts waits for the host.
     trained_share
         Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
+    repeated_modules
+        Modules that selective recomputation passes forward twice, the sum of their ``RECOMPUTE_BITS``; 0 without, and
+        where PyTorch selects operations.
     recomputed_share
         Share of a stage's layers that full recomputation passes forward twice; 0 without.
     shards_optimizer, shards_gradients, shards_weights
@@ -115,6 +128,7 @@ class Shares:
     vocab: FloatColumn
     activation_bytes: FloatColumn
     reduced_bytes: FloatColumn
+    gathered_bytes: FloatColumn
     software: IntColumn
     precision: IntColumn
     schedule: IntColumn
@@ -128,6 +142,7 @@ class Shares:
     fuses_permutation: BoolColumn
     leaves_host_out: BoolColumn
     trained_share: FloatColumn
+    repeated_modules: IntColumn
     recomputed_share: FloatColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
@@ -140,6 +155,10 @@ class Shares:
     def gpus(self) -> FloatColumn:
         """GPUs of the plan."""
         return self.tp * self.pp * self.cp * self.dp
+
+    def repeats(self, module: RecomputeModule) -> FloatColumn:
+        """Return 1.0 where selective recomputation passes a module forward twice."""
+        return floats((self.repeated_modules & RECOMPUTE_BITS[module]) > 0)
 
 
 def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
@@ -183,7 +202,8 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
-        reduced_bytes=where((plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states), 2.0, 4.0),
+        reduced_bytes=_reduced_bytes(plans),
+        gathered_bytes=_gathered_bytes(plans),
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
@@ -199,6 +219,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         fuses_permutation=plans.moe_permute_fusion | plans.fused_moe,
         leaves_host_out=plans.fused_moe,
         trained_share=where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
+        repeated_modules=_repeated_modules(plans),
         recomputed_share=when(plans.recompute == _FULL, _recomputed(model, plans)),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
@@ -207,6 +228,26 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         shards_weights=plans.sharding >= _ZERO[Sharding.ZERO3],
         gathers_each=(plans.sharding >= _ZERO[Sharding.ZERO3]) & unless((plans.software == _PYTORCH) & (plans.pp > 1)),
     )
+
+
+def _reduced_bytes(plans: PlanTable) -> FloatColumn:
+    """Return the bytes of a gradient element on the wire."""
+    low = (plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states)
+    return where(has_low_gradients(plans, low) if any_of(plans.gradient_format) else low, 2.0, 4.0)
+
+
+def _gathered_bytes(plans: PlanTable) -> FloatColumn:
+    """Return the bytes of a weight element on the wire."""
+    in_fp8 = looked_up(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
+    return where(in_fp8, 1.0, where(plans.precision == _FP32, 4.0, 2.0))
+
+
+def _repeated_modules(plans: PlanTable) -> IntColumn:
+    """Return which modules are passed forward twice: those that are named, else the attention core."""
+    own = where(plans.software == _PYTORCH, 0, RECOMPUTE_BITS[RecomputeModule.CORE_ATTN])
+    named: IntColumn = where(plans.recompute_modules > 0, plans.recompute_modules, own)
+    found: IntColumn = where(plans.recompute == _SELECTIVE, named, 0)
+    return found
 
 
 def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.errors import InputError
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Attention,
     Loss,
@@ -24,6 +25,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 
@@ -44,6 +46,10 @@ LOSSES = tuple(Loss)
 ATTENTIONS = tuple(Attention)
 DISPATCHERS = tuple(MoeDispatcher)
 MOE_GEMMS = tuple(MoeGemm)
+STATE_FORMATS = tuple(StateFormat)
+RECOMPUTE_BITS = {module: 1 << place for place, module in enumerate(RecomputeModule)}
+OFFLOAD_BITS = {module: 1 << place for place, module in enumerate(OffloadModule)}
+"""A list of modules is a column of whole numbers, with a bit for each module."""
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -59,12 +65,14 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "attention": ATTENTIONS,
     "moe_dispatcher": DISPATCHERS,
     "moe_gemm": MOE_GEMMS,
+    **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), STATE_FORMATS),
 }
+_BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
-    "cuda_graphs",
+    *("cuda_graphs", "fp8_weights"),
 )
-_RATIOS = ("frozen_fraction",)
+_RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
 
@@ -73,7 +81,8 @@ _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 class PlanTable:
     """Plans as columns of equal length, named as the fields of `Plan`.
 
-    Columns of enums hold the index into ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS`` and so on.
+    Columns of enums hold the index into ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS`` and so on, those of lists of
+    modules the sum of ``RECOMPUTE_BITS`` and ``OFFLOAD_BITS``.
     """
 
     tp: IntColumn
@@ -113,6 +122,15 @@ class PlanTable:
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
     base_bits: IntColumn
+    recompute_modules: IntColumn
+    offload_modules: IntColumn
+    offload_layers: IntColumn
+    offload_fraction: FloatColumn
+    gradient_format: IntColumn
+    master_format: IntColumn
+    moment_format: IntColumn
+    second_moment_format: IntColumn
+    fp8_weights: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -138,6 +156,7 @@ class PlanTable:
         if max(map(abs, columns.values())) > _MOST_WHOLE:
             raise InputError("a size of the plan is too large for any machine", hint="check the number")
         columns |= {name: codes[getattr(plan, name)] for name, codes in _CODE_OF.items()}
+        columns |= {name: _bits(name, getattr(plan, name)) for name in _BITS}
         return cls(**columns)
 
     @classmethod
@@ -170,6 +189,8 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
     values = [getattr(plan, name) for plan in plans]
     if name in _CODES:
         return np.array([_CODES[name].index(value) for value in values], dtype=np.int64)
+    if name in _BITS:
+        return np.array([_bits(name, value) for value in values], dtype=np.int64)
     if name in _YES_OR_NO:
         return np.array(values, dtype=np.bool_)
     if name in _RATIOS:
@@ -180,15 +201,22 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
         raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
 
 
+def _bits(name: str, words: str) -> int:
+    """Return the bits of a list of modules."""
+    return sum(_BITS[name][word] for word in words.split()) if words else 0
+
+
 _MOST_WHOLE = np.iinfo(np.int64).max
 _CODE_OF = {name: {member: code for code, member in enumerate(members)} for name, members in _CODES.items()}
-_UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in _CODES)
+_UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in {*_CODES, *_BITS})
 
 
 def _value(name: str, entry: Any) -> Any:
     """Return one entry of a column as the field of a `Plan` has it."""
     if name in _CODES:
         return _CODES[name][int(entry)]
+    if name in _BITS:
+        return " ".join(module for module, bit in _BITS[name].items() if int(entry) & bit)
     if name in _YES_OR_NO:
         return bool(entry)
     return float(entry) if name in _RATIOS else int(entry)

@@ -6,10 +6,11 @@ told beside each. What a ring of n ranks makes each of them send is in `ring_sha
 
 from __future__ import annotations
 
-from opsk.costmodel.elementwise import where
+from opsk.costmodel.elementwise import any_of, where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares, expert_load
 from opsk.costmodel.table import FloatColumn
+from opsk.workload.modules import RecomputeModule
 
 
 def ring_share(ranks: FloatColumn) -> FloatColumn:
@@ -23,6 +24,20 @@ def ring_share(ranks: FloatColumn) -> FloatColumn:
 def passes(shares: Shares) -> FloatColumn:
     """Return how often a micro-batch goes through a layer: forward, backward, and forward again if recomputed."""
     return 2.0 + shares.recomputed_share
+
+
+def tensor_parallel_again(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what modules that are repeated add to the passes: an MLP, dense or of experts, has half of one."""
+    if not any_of(shares.repeated_modules):
+        return 0.0 * shares.tp
+    moe = model.moe_layers / model.layers
+    dense = (1.0 - moe) * shares.repeats(RecomputeModule.MLP)
+    return 0.5 * (dense + moe * shares.repeats(RecomputeModule.MOE))
+
+
+def expert_parallel_again(shares: Shares) -> FloatColumn:
+    """Return what experts that are repeated add to the passes: dispatch and combine of a forward."""
+    return shares.repeats(RecomputeModule.MOE)
 
 
 def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -77,7 +92,7 @@ def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
     Once a step: gradients twice for an all-reduce, or gradients and weights where the optimizer is sharded. With ZeRO-3
     for every micro-batch: weights gathered twice and gradients reduce-scattered.
     """
-    reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
+    reduced, weight_bytes = shares.reduced_bytes, shares.gathered_bytes
     once = where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
     return where(shares.gathers_each, 2.0 * weight_bytes + reduced, once)
 

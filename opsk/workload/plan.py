@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from opsk.errors import PlanInfeasibleError
+from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
 
 
 class Sharding(StrEnum):
@@ -66,6 +67,16 @@ class States(StrEnum):
     """All states in fp32, 4 + 4 + 8, with 16-bit copies for computation (PyTorch FSDP mixed precision, autocast)."""
     PURE_16BIT = "pure-16bit"
     """All states in 16 bits: 2 + 2 + 4 (torchtune's bf16 recipes)."""
+
+
+class StateFormat(StrEnum):
+    """In which format one of the states is kept where that is not what `States` says."""
+
+    AS_STATES = "as-states"
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
 
 
 class Optimizer(StrEnum):
@@ -145,6 +156,8 @@ class Loss(StrEnum):
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
     FUSED = "fused"
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+    MEGATRON_FUSED = "megatron-fused"
+    """Megatron's compiled cross entropy (``--cross-entropy-loss-fusion``): fewer kernels, and not in place."""
 
 
 class MoeDispatcher(StrEnum):
@@ -208,7 +221,12 @@ class StatedPlan:
     global_batch: int | None = None
 
 
-_MAY_BE_ZERO = ("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank")
+_MAY_BE_ZERO = (
+    *("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank"),
+    "offload_layers",
+)
+_MODULES = {"recompute_modules": RecomputeModule, "offload_modules": OffloadModule}
+_SHARES = ("frozen_fraction", "offload_fraction")
 _BASE_BITS = (4, 8, 16, 32)
 MAX_SIZE = 10**9
 """No size of a plan comes near this; a larger one is a slip of the pen."""
@@ -259,6 +277,22 @@ class Plan:
     lora_rank, base_bits
         Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
         weight: 16, 8, or 4 (QLoRA).
+    recompute_modules
+        With selective recomputation: the modules that are repeated, as words of `RecomputeModule`; empty is what the
+        software repeats by itself, the attention core in Megatron Core.
+    offload_modules
+        Modules what of which is kept for the backward pass waits in host memory, as words of `OffloadModule`, whatever
+        ``offload`` says.
+    offload_layers
+        With ``offload`` activations: layers of a stage whose activations leave the GPU; 0 is all of them.
+    offload_fraction
+        With ``offload`` optimizer: share of the optimizer's states that is in host memory [ratio].
+    gradient_format, master_format, moment_format, second_moment_format
+        Formats that are not those of ``states``: of gradients, of the weights that the optimizer updates (16 bits
+        beside a 16-bit weight are the rest of an fp32 one), of all moments, and of Adam's second where it differs.
+    fp8_weights
+        Whether weights of FP8 products are kept and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with FP8
+        copies beside them. Megatron Core only.
 
     Raises
     ------
@@ -303,6 +337,15 @@ class Plan:
     frozen_fraction: float = 0.0
     lora_rank: int = 0
     base_bits: int = 16
+    recompute_modules: str = ""
+    offload_modules: str = ""
+    offload_layers: int = 0
+    offload_fraction: float = 1.0
+    gradient_format: StateFormat = StateFormat.AS_STATES
+    master_format: StateFormat = StateFormat.AS_STATES
+    moment_format: StateFormat = StateFormat.AS_STATES
+    second_moment_format: StateFormat = StateFormat.AS_STATES
+    fp8_weights: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
@@ -319,8 +362,13 @@ class Plan:
             for name in (*sizes, *_MAY_BE_ZERO)
             if (value := getattr(self, name)) > MAX_SIZE
         ]
-        if not 0 <= self.frozen_fraction <= 1:
-            wrong.append(f"frozen_fraction is {self.frozen_fraction}, must be between 0 and 1")
+        wrong += [
+            f"{name} is {value}, must be between 0 and 1"
+            for name in _SHARES
+            if not 0 <= (value := getattr(self, name)) <= 1
+        ]
+        if self.recompute_modules or self.offload_modules:
+            wrong += self._sort_modules()
         if self.base_bits not in _BASE_BITS:
             wrong.append(f"base_bits is {self.base_bits}, must be one of {', '.join(map(str, _BASE_BITS))}")
         if not wrong and self.global_batch % (self.micro_batch * self.dp):
@@ -329,6 +377,17 @@ class Plan:
             )
         if wrong:
             raise PlanInfeasibleError(tuple(wrong))
+
+    def _sort_modules(self) -> list[str]:
+        """Bring lists of modules into one order, so that equal plans are equal; return what is wrong with them."""
+        wrong = []
+        for name, kind in _MODULES.items():
+            known, unknown = sorted_words(kind, getattr(self, name))
+            object.__setattr__(self, name, known)
+            if unknown:
+                words = ", ".join(unknown)[:60]
+                wrong.append(f"{name}: no module {words}; there are {', '.join(member.value for member in kind)}")
+        return wrong
 
     @property
     def gpus(self) -> int:

@@ -23,6 +23,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     WORDS,
 )
 from opsk_jobcheck.readers.megatron_hybrid import read_hybrid
+from opsk_jobcheck.readers.megatron_memory import read_memory
 from opsk_jobcheck.readers.megatron_sequence import read_sequence
 from opsk_jobcheck.readers.megatron_shape import read_shape
 from opsk_jobcheck.readers.programs import SURE, program_of
@@ -101,6 +102,7 @@ def read_megatron(match: Match, reading: Reading) -> None:
     _ungrouped(arguments, findings)
     _experts_by_layer(match, findings)
     _moe(findings)
+    read_memory(match, findings)
     read_shape(arguments, findings)
     read_hybrid(arguments, findings)
     read_sequence(match, findings)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk_jobcheck.readers.memory_flags import SWITCHES
+
 FSDP_STRATEGY = "--data-parallel-sharding-strategy"
 FSDP_FLAGS = ("--use-megatron-fsdp", "--use-custom-fsdp")
 """Without one of them Megatron-LM does not look at the strategy."""
@@ -91,7 +93,7 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--checkpoint-activations": {"plan.recompute": "full"},
         "--cpu-offload": {"option.optimizer.offload": "cpu"},
         "--optimizer-cpu-offload": {"option.optimizer.offload": "cpu"},
-        "--use-precision-aware-optimizer": {"option.optimizer.precision_aware": "true"},
+        **SWITCHES,
         "--overlap-grad-reduce": {"option.overlap.grad_reduce": "true"},
         "--overlap-param-gather": {"option.overlap.param_gather": "true"},
         "--tp-comm-overlap": {"option.overlap.tp": "true"},
@@ -145,9 +147,7 @@ WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "--main-grads-dtype": "optimizer.main_grads",
         "--optimizer": "optimizer.name",
-        "--optimizer-offload-fraction": "optimizer.offload_fraction",
         "--position-embedding-type": "position_embedding_type",
         "--pp-partition-method": "pipeline.partition",
         "--tokenizer-type": "tokenizer.type",

@@ -14,6 +14,7 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.memory.modules import ROUTER_BYTES, Kept, Moved, is_by_module, moved
 from opsk.costmodel.mixers import mixer_bytes
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
@@ -28,8 +29,6 @@ SOFTMAX_STATISTIC_BYTES = 4.0
 EAGER_NORM_BYTES = 4.0
 """An RMSNorm written in PyTorch keeps its fp32 input and its normalised one where a fused one keeps the input only:
 4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not kept."""
-ROUTER_BYTES = 8.0
-"""Logits and probabilities of the router, in fp32, for each expert and token."""
 OFFLOADED_LAYERS = 2.0
 """Layers of which what is kept lies on the GPU while that of others is in host memory: one on the way each way."""
 _LINEAR_BYTES = {
@@ -59,6 +58,8 @@ class LayerBytes:
         Input of the layer, which full recomputation keeps.
     working
         Gradients of activations that live while the layer's backward runs.
+    moved
+        What is thrown away and what waits in host memory, module by module; ``None`` where no plan names modules.
     """
 
     plain: FloatColumn
@@ -66,6 +67,7 @@ class LayerBytes:
     attention_core: FloatColumn
     checkpoint: FloatColumn
     working: FloatColumn
+    moved: Moved | None = None
 
 
 def scores_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -100,9 +102,11 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     inner = (1.0 + model.gated_mlp) * size + linear + when(eager, model.gated_mlp * size)
     around = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout)
     common = around + shares.tokens * inside + core
+    latents = 0.0 * core
     if model.has_latent:
         latents = (model.q_lora_rank + model.kv_lora_rank) * (size + linear) + model.qk_rope_dim * size
-        common = common + shares.plain_tokens * model.is_latent * latents
+        latents = shares.plain_tokens * model.is_latent * latents
+        common = common + latents
     mlp = shares.tokens * shares.ffn_width * inner
     if model.has_mixers:
         attention = common - around
@@ -114,17 +118,40 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
     inputs = 2.0 + model.gated_mlp
     gradients = 2.0 * stream + (1.0 - model.is_moe) * inputs * shares.tokens * shares.ffn_width
-    sparse = plain
+    sparse, routed, shared, router = plain, 0.0 * core, 0.0 * core, 0.0 * core
     if model.has_experts:
         combined = where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
         routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
         shared = shares.tokens * shares.shared_width * inner
-        beside = shares.plain_tokens * model.experts * ROUTER_BYTES
-        sparse = common + model.is_moe * model.mlp_share * (routed + shared + beside)
+        router = shares.plain_tokens * model.experts * ROUTER_BYTES
+        sparse = common + model.is_moe * model.mlp_share * (routed + shared + router)
         of_experts = shares.expert_tokens * (2.0 * hidden + inputs * shares.expert_width)
         gradients = gradients + model.is_moe * (of_experts + inputs * shares.tokens * shares.shared_width)
+    modules = None
+    if is_by_module(plans):
+        of_experts = shares.expert_tokens * shares.expert_width
+        parts = Kept(
+            core=core,
+            heads=shares.tokens * (shares.query_width + 2.0 * shares.kv_width) * size,
+            attended=shares.tokens * output * (size + low),
+            latents=latents,
+            stream=stream * size,
+            normed=stream * linear,
+            inner=shares.tokens * shares.ffn_width * inner,
+            experts_input=routed - of_experts * inner,
+            experts_inner=of_experts * inner,
+            experts_gate=of_experts * (1.0 + model.gated_mlp) * size,
+            shared=shared,
+            router=router,
+        )
+        modules = moved(model, plans, shares, parts)
     return LayerBytes(
-        plain=plain, sparse=sparse, attention_core=core, checkpoint=stream * size, working=gradients * size
+        plain=plain,
+        sparse=sparse,
+        attention_core=core,
+        checkpoint=stream * size,
+        working=gradients * size,
+        moved=modules,
     )
 
 
@@ -170,10 +197,9 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     flight too. Micro-batches that wait for weight gradients (zero-bubble) keep all.
     """
     layer = layer_bytes(model, plans, shares)
-    plain, sparse = kept_layer_bytes(model, plans, shares, layer, layer.plain), layer.sparse
+    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
     layers = stages.layers
     if model.has_experts:
-        sparse = kept_layer_bytes(model, plans, shares, layer, layer.sparse)
         each = stages.plain_layers * plain + stages.moe_layers * sparse
         whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
         largest = where(stages.moe_layers > 0, maximum(layer.sparse, layer.plain), layer.plain)
@@ -197,24 +223,75 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     kept = stages.in_flight * each
     if any_of(shares.schedule):
         kept = kept + stages.deferred * (whole - each)
+    again = maximum(largest - smallest, 0.0)
+    if layer.moved is not None:
+        passing, restored = _by_module(layer.moved, stages, plans)
+        kept = kept + passing
+        again = maximum(again - passing / OFFLOADED_LAYERS, 0.0)
+        again = where(shares.selective_recompute & (plans.recompute_modules > 0), restored, again)
     if any_of(plans.offload == _OFFLOADED):
-        kept = where(plans.offload == _OFFLOADED, minimum(kept, OFFLOADED_LAYERS * most), kept)
+        staying = where(plans.offload_layers > 0, maximum(1.0 - plans.offload_layers / layers, 0.0), 0.0)
+        fewer = minimum(kept, staying * kept + OFFLOADED_LAYERS * most)
+        kept = where(plans.offload == _OFFLOADED, fewer, kept)
     if model.has_mtp:
         kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
     return Activations(
         kept=kept + stream * ends,
-        again=maximum(largest - smallest, 0.0),
+        again=again,
         working=layer.working,
         layer=largest,
     )
 
 
+def _by_module(moved: Moved, stages: Stages, plans: PlanTable) -> tuple[FloatColumn, FloatColumn]:
+    """Return what is on its way to or from the host, and what the backward of one layer brings back [bytes].
+
+    A layer of the kind that moves more decides, where the stage has it.
+    """
+    has_plain, has_sparse = stages.plain_layers > 0, stages.moe_layers > 0
+    passing = OFFLOADED_LAYERS * maximum(
+        when(has_plain, moved.plain_offloaded), when(has_sparse, moved.sparse_offloaded)
+    )
+    restored = maximum(when(has_plain, moved.plain_restored), when(has_sparse, moved.sparse_restored))
+    return passing, restored
+
+
 def kept_layer_bytes(
-    model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes, stored: FloatColumn
+    model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return what a layer keeps on the GPU for one micro-batch, without and with experts [bytes].
+
+    ``layer.moved`` says what modules leave; else Megatron's selective recomputation frees the attention core, and
+    PyTorch's keeps what its policy selects.
+    """
+    plain = _kept(model, plans, shares, layer, layer.plain, *_leaving(layer, plans, sparse=False))
+    if not model.has_experts:
+        return plain, plain
+    return plain, _kept(model, plans, shares, layer, layer.sparse, *_leaving(layer, plans, sparse=True))
+
+
+def _leaving(layer: LayerBytes, plans: PlanTable, *, sparse: bool) -> tuple[FloatColumn, FloatColumn]:
+    """Return what selective recomputation throws away of a layer, and what waits in host memory [bytes]."""
+    if layer.moved is None:
+        return layer.attention_core, 0.0 * layer.attention_core
+    freed = layer.moved.sparse_freed if sparse else layer.moved.plain_freed
+    offloaded = layer.moved.sparse_offloaded if sparse else layer.moved.plain_offloaded
+    return where(plans.recompute_modules > 0, freed, layer.attention_core), offloaded
+
+
+def _kept(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    layer: LayerBytes,
+    stored: FloatColumn,
+    freed: FloatColumn,
+    offloaded: FloatColumn,
 ) -> FloatColumn:
-    """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
-    selective = stored - layer.attention_core
+    """Return what is kept of the ``stored`` tensors of a layer [bytes]."""
+    selective = stored - freed
     if any_of(is_pytorch(plans)):
         selected = minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
-        selective = where(is_pytorch(plans), selected, selective)
-    return where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
+        selective = where(is_pytorch(plans) & (plans.recompute_modules == 0), selected, selective)
+    kept = where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
+    return maximum(kept - offloaded, 0.0)

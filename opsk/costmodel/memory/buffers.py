@@ -17,6 +17,9 @@ from opsk.workload.plan import States as Formats
 
 FUSED_LOSS_BYTES = 4.0
 """Megatron-LM: the fp32 copy of a logit, turned in place into the softmax that its backward needs."""
+COMPILED_LOSS_BYTES = 8.0
+"""The same in compiled functions, whose results are new tensors: exponentials beside the fp32 logits that they are of
+(``calculate_predicted_logits`` in megatron/core/fusions/fused_cross_entropy.py)."""
 EAGER_LOSS_BYTES = 12.0
 """PyTorch's cross entropy on fp32 logits: their copy, the logarithm of the softmax, and its gradient, 4 bytes each."""
 CHUNKED_LOSS_BYTES = 4.0
@@ -36,6 +39,7 @@ LIVE_ELEMENTS = 1e9
 _ZERO3 = SHARDINGS.index(Sharding.ZERO3)
 _MIXED = STATES.index(Formats.MIXED)
 _CHUNKED, _FUSED = LOSSES.index(Loss.CHUNKED), LOSSES.index(Loss.FUSED)
+_COMPILED = LOSSES.index(Loss.MEGATRON_FUSED)
 
 
 def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> FloatColumn:
@@ -46,6 +50,7 @@ def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: 
     until the backward.
     """
     beside = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
+    beside = where(plans.loss == _COMPILED, COMPILED_LOSS_BYTES, beside)
     each = shares.activation_bytes + where(plans.loss == _CHUNKED, CHUNKED_LOSS_BYTES, beside)
     if model.has_mtp:
         each = each + model.mtp_layers * FUSED_LOSS_BYTES

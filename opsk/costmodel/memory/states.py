@@ -5,7 +5,8 @@ Bytes of a parameter (weights + gradients + master weights and Adam's moments), 
 16-bit 2 + 2 + 4. Sharding divides the optimizer (ZeRO-1, distributed optimizer: 6 + 12/dp), then gradients (ZeRO-2),
 then weights (ZeRO-3, FSDP) by the sharding group, which with HSDP is a part of the replicas.
 
-FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights.
+FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights;
+where weights stay in 16 bits (no ``--fp8-param-gather``) it keeps both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, where
+from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
+from opsk.costmodel.memory.formats import has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, OPTIMIZER_STEPS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision
+from opsk.costmodel.table import (
+    OFFLOADS,
+    OPTIMIZER_STEPS,
+    OPTIMIZERS,
+    PRECISIONS,
+    SOFTWARE,
+    STATES,
+    FloatColumn,
+    PlanTable,
+)
+from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision, Software
 from opsk.workload.plan import States as Formats
 
 
@@ -53,6 +64,10 @@ MXFP8_SCALES_BYTES = 2 / 32
 """MXFP8 keeps rows and columns, each with a scale of one byte for 32 elements (OCP MX specification 1.0)."""
 NVFP4_COPIES_BYTES = 2 * (0.5 + 1 / 16)
 """NVFP4 keeps 16-bit weights, and rows and columns in 4 bits with a scale of one byte for 16 elements."""
+FP8_COPIES_BYTES = 2.0
+"""FP8 weights beside 16-bit ones, as rows and as columns, which Transformer Engine makes at the first micro-batch of a
+step and keeps for the others (pytorch/module/base.py, ``get_weight_workspace``). Blackwell needs no columns for scales
+of whole tensors; that is not told apart."""
 SUB_GROUP_ELEMENTS = 1e9
 """DeepSpeed's ``sub_group_size`` unless configured: parameters that ZeRO-3 steps at once (config documentation)."""
 NF4_BYTES = 4.127 / 8
@@ -79,6 +94,9 @@ _EXTRA = np.array(
 )
 _FP32, _MUON = PRECISIONS.index(Precision.FP32), OPTIMIZERS.index(Optimizer.MUON)
 _AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
+_IS_FP8 = np.array([name.peak_format == "fp8" for name in PRECISIONS])
+_MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
+_OPTIMIZER_OFF = OFFLOADS.index(Offload.OPTIMIZER)
 _16BIT_GRADIENTS = STATES.index(Formats.MIXED_16BIT_GRADIENTS)
 _FOREACH, _IN_BACKWARD = (OPTIMIZER_STEPS.index(step) for step in (OptimizerStep.FOREACH, OptimizerStep.IN_BACKWARD))
 
@@ -119,11 +137,18 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     LoRA only the adapters have gradients and optimizer states, and the base has ``base_bits``.
     """
     weight, gradient, master, moment = looked_up(_BYTES, slice(None), plans.states, plans.precision)
+    if names_formats(plans):
+        sizes = state_sizes(plans, gradient, master, moment)
+        gradient, master, moment = sizes.gradient, sizes.master, sizes.moment
     whole = parameters.dense + parameters.experts
     split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
     base = weight * whole + looked_up(_EXTRA, plans.precision) * linear
+    is_fp8 = looked_up(_IS_FP8, plans.precision)
+    if any_of(is_fp8):
+        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & unless(plans.fp8_weights)
+        base = base + when(cached, FP8_COPIES_BYTES * linear)
     if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0
         quantized = where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
@@ -144,6 +169,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         gradients = where(steps_at_once, minimum(gradients, largest), gradients)
         at_start = where(steps_at_once, 0.0, at_start)
     on_device = looked_up(_KEEPS_OPTIMIZER, plans.offload)
+    if any_of(plans.offload_fraction < 1.0):
+        on_device = where(plans.offload == _OPTIMIZER_OFF, 1.0 - plans.offload_fraction, on_device)
     return States(
         weights=base * where(shares.shards_weights, share, 1.0) * looked_up(_KEEPS_WEIGHTS, plans.offload),
         gradients=gradients,
@@ -194,7 +221,10 @@ def _step_bytes(
     DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
     PyTorch's ``foreach`` steps hold the square roots of all second moments (torch/optim/adamw.py, _multi_tensor_adamw).
     """
-    converted = where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
+    low = plans.states == _16BIT_GRADIENTS
+    if names_formats(plans):
+        low = has_low_gradients(plans, low) & unless(reads_low_gradients(plans))
+    converted = where(low, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
     at_once = where(shares.shards_weights & is_deepspeed(plans), minimum(held, SUB_GROUP_ELEMENTS), held)
     roots = where(plans.optimizer_step == _FOREACH, moment, 0.0) * held
     return (converted * at_once + roots) * on_device

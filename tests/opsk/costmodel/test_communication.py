@@ -17,9 +17,10 @@ from opsk.costmodel.communication import (
     tied_embedding,
 )
 from opsk.costmodel.efficiency import SoftwareColumns
+from opsk.costmodel.host import PCIE_FRACTION
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.optimizer_time import PCIE_FRACTION, trained_parameters
+from opsk.costmodel.optimizer_time import trained_parameters
 from opsk.costmodel.shape import shape_of
 from opsk.costmodel.table import PlanTable
 from opsk.workload.model import ModelShape

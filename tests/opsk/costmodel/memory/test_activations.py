@@ -40,9 +40,7 @@ class TestKorthikantiTable2:
     def _kept(self, hidden: int, heads: int, plan: Plan) -> float:
         model = gpt(layers=4, hidden=hidden, heads=heads)
         layer = _layer(model, plan)
-        return float(
-            kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer, layer.plain)[0]
-        )
+        return float(kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer)[0][0])
 
     def test_no_parallelism(self, hidden: int, heads: int, micro_batch: int):
         shape = {"seq": 2048, "micro_batch": micro_batch, "hidden": hidden, "heads": heads}

@@ -15,6 +15,7 @@ from opsk.hardware.spec import FABRICS, ClusterSpec
 from opsk.planner.best_plan.limits import ANYTHING, ExpertTensor, Limits, SequenceParallel
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.workload.model import ModelShape
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
     Offload,
@@ -25,6 +26,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 
@@ -149,6 +151,13 @@ def templates(draw: st.DrawFn, cluster: ClusterSpec) -> Plan:
         lora_rank=lora_rank,
         base_bits=draw(st.sampled_from([4, 8, 16, 32])) if lora_rank else 16,
         frozen_fraction=0.0 if lora_rank else draw(st.sampled_from([0.0, 0.0, 0.5])),
+        recompute_modules=" ".join(draw(st.just(set()) | st.sets(st.sampled_from(RecomputeModule)))),
+        offload_modules=" ".join(draw(st.just(set()) | st.sets(st.sampled_from(OffloadModule)))),
+        offload_layers=draw(st.sampled_from([0, 0, 2])),
+        offload_fraction=draw(st.sampled_from([1.0, 0.5])),
+        moment_format=draw(st.sampled_from(StateFormat)),
+        master_format=draw(st.sampled_from(StateFormat)),
+        fp8_weights=draw(YES),
     )
 
 

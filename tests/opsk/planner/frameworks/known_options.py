@@ -12,6 +12,9 @@ def _names(text: str) -> frozenset[str]:
 
 
 MEGATRON = _names("""
+    --recompute-modules --fine-grained-activation-offloading --offload-modules --optimizer-offload-fraction
+    --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag --main-grads-dtype --main-params-dtype --exp-avg-dtype
+    --exp-avg-sq-dtype --cross-entropy-loss-fusion
     --num-layers --hidden-size --ffn-hidden-size --num-attention-heads --group-query-attention --num-query-groups
     --kv-channels --seq-length --max-position-embeddings --vocab-size --make-vocab-size-divisible-by
     --position-embedding-type --normalization --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
