@@ -12,6 +12,9 @@ from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
+    adapters_of,
+    details_of,
+    has_varied_lengths,
     is_compiled,
     loss_of,
     moe_is_fused,
@@ -72,7 +75,6 @@ _SCHEDULES = {
     "gpipe": Schedule.GPIPE,
     "afab": Schedule.GPIPE,
 }
-_USUAL_RANK = 16
 
 
 def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
@@ -131,7 +133,9 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "etp": (cells.size("etp") or 0) if model.experts else 0,
         "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
-        **_adapters(cells),
+        "varied_lengths": has_varied_lengths(cells, software),
+        **details_of(cells, software),
+        **adapters_of(cells, software),
     }
     return Stated(
         gpus=gpus,
@@ -141,7 +145,7 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         micro_batch=cells.size("micro_batch"),
         global_batch=_global_batch(cells, model, gpus, (tp or 1) * (pp or 1) * cp),
         model_parallel=model_parallel,
-        recompute=recompute_of(cells),
+        recompute=recompute_of(cells, software),
         cp=cp,
         ep=cells.size("ep"),
         fixed=fixed,
@@ -171,17 +175,6 @@ def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
         return cells.size("recompute_layers") or 0
     share = cells.share("recompute_share")
     return max(round(share * model.layers / (pp or 1)), 1) if share and share < 1 else 0
-
-
-def _adapters(cells: Cells) -> dict[str, Any]:
-    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
-    kind = cells.choice("finetuning")
-    if kind not in ("lora", "qlora"):
-        return {}
-    rank = cells.size("lora_rank")
-    if rank is None:
-        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
-    return {"lora_rank": rank, "base_bits": 4 if kind == "qlora" else 16}
 
 
 def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:

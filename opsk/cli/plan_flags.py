@@ -116,6 +116,12 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "loss": "How logits and loss are computed.",
         "lora_rank": "Rank of LoRA adapters; 0 trains the base.",
         "base_bits": "Bits of a frozen base weight (QLoRA: 4).",
+        "lora_targets": "Which linear layers have adapters.",
+        "adapter_format": "Format of the adapters, and of their inputs.",
+        "reentrant": "Layers are recomputed by reentrant checkpoints, or not.",
+        "keeps_gathered": "Inputs gathered over tp are kept for the backward, or not.",
+        "fused_norms": "Norms are one kernel beside PyTorch's own modules, or not.",
+        "varied_lengths": "Micro-batches are padded to different lengths, or not.",
     },
     "run": {
         "tokens": "Tokens to train on in all.",

@@ -38,7 +38,6 @@ PCIE_FRACTION = 0.8
 """Data rate of large copies from or to pinned memory over the link's: 24.8 of 31.5 GB/s on eight A100 with PCIe 4.0 x16
 (nvbandwidth, forums.developer.nvidia.com/t/352186). Both ways at once one direction falls to 11 there."""
 
-_8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 _ADAMS_MOMENTS = 2.0
 
 
@@ -56,7 +55,7 @@ def traffic_bytes(states: States, optimizer: Optimizer) -> float:
 
 def _moments_bytes(recipe: Recipe, optimizer: Optimizer) -> float:
     """Return the moments of one parameter [bytes]."""
-    each = QUANTIZED_MOMENT_BYTES if optimizer in _8BIT else recipe.moment
+    each = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
     return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * each
 
 

@@ -70,6 +70,8 @@ class Shares:
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
         As in `Plan`; 0 is even, all layers, and no adapters.
+    lora_targets
+        Index into ``LORA_TARGETS``.
     runs_unfused
         1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
         models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
@@ -116,6 +118,7 @@ class Shares:
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
+    lora_targets: IntColumn
     runs_unfused: FloatColumn
     trained_share: FloatColumn
     recomputed_share: FloatColumn
@@ -181,6 +184,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         last_stage_layers=floats(plans.last_stage_layers),
         recompute_layers=floats(plans.recompute_layers),
         lora_rank=floats(plans.lora_rank),
+        lora_targets=plans.lora_targets,
         runs_unfused=when(
             (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),

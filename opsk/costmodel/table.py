@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from opsk.errors import InputError
 from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
     Loss,
     Offload,
     Optimizer,
@@ -38,6 +40,8 @@ OPTIMIZER_STEPS = tuple(OptimizerStep)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
+LORA_TARGETS = tuple(LoraTargets)
+ADAPTER_FORMATS = tuple(AdapterFormat)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -50,8 +54,13 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "offload": OFFLOADS,
     "software": SOFTWARE,
     "loss": LOSSES,
+    "lora_targets": LORA_TARGETS,
+    "adapter_format": ADAPTER_FORMATS,
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
+_YES_OR_NO = (
+    *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe"),
+    *("reentrant", "keeps_gathered", "fused_norms", "varied_lengths"),
+)
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
@@ -95,6 +104,12 @@ class PlanTable:
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
     base_bits: IntColumn
+    lora_targets: IntColumn
+    adapter_format: IntColumn
+    reentrant: BoolColumn
+    keeps_gathered: BoolColumn
+    fused_norms: BoolColumn
+    varied_lengths: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:

@@ -70,6 +70,7 @@ class Optimizer(StrEnum):
 
     ADAM = "adam"
     ADAM_8BIT = "adam-8bit"
+    ADAM_4BIT = "adam-4bit"
     PAGED_ADAM = "paged-adam"
     PAGED_ADAM_8BIT = "paged-adam-8bit"
     SGD = "sgd"
@@ -122,8 +123,34 @@ class Loss(StrEnum):
     """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
     CHUNKED = "chunked"
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
+    KERNEL = "kernel"
+    """16-bit logits, and one kernel that turns them into loss and gradient (FlashAttention's, torchtitan's compiled)."""
+    FP32_KERNEL = "fp32-kernel"
+    """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+
+
+class LoraTargets(StrEnum):
+    """Which linear layers have LoRA adapters."""
+
+    ALL = "all"
+    """Those of attention and of MLPs, experts included."""
+    ATTENTION = "attention"
+    """The projections of queries, keys, values and of the output."""
+    QUERY_VALUE = "query-value"
+    """The projections of queries and values (PEFT's choice for most models)."""
+
+
+class AdapterFormat(StrEnum):
+    """In which format LoRA adapters are kept, which decides what is kept of their inputs."""
+
+    BASE = "base"
+    """As the states say, with the base: adapters that read one tensor share it (torchtune, litgpt, Unsloth)."""
+    AUTOCAST = "autocast"
+    """fp32 under autocast: every adapter keeps a 16-bit copy of its input (PEFT in HuggingFace's Trainer)."""
+    FP32 = "fp32"
+    """fp32 without autocast: every adapter keeps an fp32 copy of its input (PEFT in a plain loop)."""
 
 
 class Software(StrEnum):
@@ -199,8 +226,21 @@ class Plan:
     loss
         How logits and cross entropy are computed.
     lora_rank, base_bits
-        Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
-        weight: 16, 8, or 4 (QLoRA).
+        Rank of LoRA adapters, the base being frozen; 0 trains the base. Bits of a frozen base weight: 16, 8, or 4
+        (QLoRA).
+    lora_targets, adapter_format
+        Which linear layers have adapters, and in which format these are kept.
+    reentrant
+        Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
+        then holds inputs of layers and their gradients to the end of the backward.
+    keeps_gathered
+        Whether sequence-parallel inputs of products, gathered over ``tp`` for them, are kept so for the backward
+        (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
+    fused_norms
+        Whether norms are one kernel where other modules are PyTorch's own.
+    varied_lengths
+        Whether micro-batches have different lengths, padded to the longest sample of each: memory is that of the
+        longest (``seq``), but the allocator can reuse less of what shorter ones left.
 
     Raises
     ------
@@ -239,6 +279,12 @@ class Plan:
     frozen_fraction: float = 0.0
     lora_rank: int = 0
     base_bits: int = 16
+    lora_targets: LoraTargets = LoraTargets.ALL
+    adapter_format: AdapterFormat = AdapterFormat.BASE
+    reentrant: bool = False
+    keeps_gathered: bool = False
+    fused_norms: bool = False
+    varied_lengths: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""

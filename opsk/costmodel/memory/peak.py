@@ -88,7 +88,7 @@ def _moments(
     return (
         before + logits,
         before + (activations.again + activations.working + buffers.reduced),
-        after + buffers.gathered + (activations.layer + activations.working + buffers.at_end),
+        after + buffers.gathered + (activations.layer + activations.lingering + activations.working + buffers.at_end),
         after + states.step,
     )
 
@@ -105,7 +105,8 @@ def _components(
     is_loss, is_backward, is_step = moment == _LOSS, moment == _BACKWARD, moment == _STEP
     before = is_loss | is_backward
     kept, working = at.chosen(activations.kept), at.chosen(activations.working)
-    while_backward = where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
+    at_end = at.chosen(activations.layer) + at.chosen(activations.lingering)
+    while_backward = where(is_backward, kept + at.chosen(activations.again), at_end) + working
     waiting = where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
     gathered = at.chosen(buffers.gathered) + where(before, at.chosen(states.copies), 0.0)
     passing = where(is_step, at.chosen(states.step), gathered + where(is_loss, 0.0, waiting))
