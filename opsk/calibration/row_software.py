@@ -267,9 +267,17 @@ def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
     """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
     found: dict[str, bool] = {}
     for name in ("reentrant", "keeps_gathered", "fused_norms"):
-        stated, default = cells.flag(name), software.defaults.get(name)
-        found[name] = stated if stated is not None else bool(default is not None and default.value)
+        stated = cells.flag(name)
+        found[name] = stated if stated is not None else bool(_default(software, name))
+    reduced = cells.choice("reduce_dtype")
+    found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
     return found
+
+
+def _default(software: RunSoftware, setting: str) -> Any:
+    """Return what holds for a setting without noting it, ``None`` where nothing does."""
+    default = software.defaults.get(setting)
+    return None if default is None else default.value
 
 
 def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
@@ -299,8 +307,7 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
         default = software.defaults.get("lora_targets")
         targets = LoraTargets.ALL if default is None else software.assume(cells, "plan.lora_targets", "lora_targets")
     if not stored:
-        default = software.defaults.get("adapter_format")
-        stored = AdapterFormat.BASE if default is None else default.value
+        stored = _default(software, "adapter_format") or AdapterFormat.BASE
     return {
         "lora_rank": rank,
         "base_bits": bits or (4 if kind == "qlora" else 16),

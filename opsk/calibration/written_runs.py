@@ -47,7 +47,7 @@ COLUMNS = (
         "torch_compile",
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
-    *("reentrant", "keeps_gathered", "fused_norms", "packed", "micro_batch", "global_batch", "iter_time_s"),
+    *("reentrant", "keeps_gathered", "fused_norms", "reduce_dtype", "packed", "micro_batch", "global_batch", "iter_time_s"),
 )
 _NAMES = {
     Software.MEGATRON: "megatron-lm",
@@ -218,6 +218,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
         "base_bits": plan.base_bits if plan.lora_rank else "",
         **{name: "yes" if getattr(plan, name) else "no" for name in ("reentrant", "keeps_gathered", "fused_norms")},
+        "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
         "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,

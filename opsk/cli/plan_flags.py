@@ -120,6 +120,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "adapter_format": "Format of the adapters, and of their inputs.",
         "reentrant": "Layers are recomputed by reentrant checkpoints, or not.",
         "keeps_gathered": "Inputs gathered over tp are kept for the backward, or not.",
+        "reduces_16bit": "Gradients are sent in 16 bits, or as they are kept.",
         "fused_norms": "Norms are one kernel beside PyTorch's own modules, or not.",
         "varied_lengths": "Micro-batches are padded to different lengths, or not.",
     },

@@ -64,7 +64,8 @@ class Shares:
     activation_bytes
         Bytes of one activation element.
     reduced_bytes
-        Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
+        Bytes of a gradient element on the wire: fp32 where gradients are kept so and the plan does not ask for
+        16 bits, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
     schedule
         Index into ``SCHEDULES``.
@@ -176,7 +177,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
-        reduced_bytes=where((plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states), 2.0, 4.0),
+        reduced_bytes=where(_reduces_16bit(plans), 2.0, 4.0),
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
@@ -197,6 +198,12 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         shards_weights=plans.sharding >= _ZERO[Sharding.ZERO3],
         gathers_each=(plans.sharding >= _ZERO[Sharding.ZERO3]) & unless((plans.software == _PYTORCH) & (plans.pp > 1)),
     )
+
+
+def _reduces_16bit(plans: PlanTable) -> BoolColumn:
+    """Return whether gradients are sent in 16 bits: where they are kept so, or where it is asked for."""
+    found: BoolColumn = (plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states) | plans.reduces_16bit
+    return found
 
 
 def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:

@@ -59,7 +59,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
 }
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe"),
-    *("reentrant", "keeps_gathered", "fused_norms", "varied_lengths"),
+    *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -108,6 +108,7 @@ class PlanTable:
     adapter_format: IntColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
+    reduces_16bit: BoolColumn
     fused_norms: BoolColumn
     varied_lengths: BoolColumn
 

@@ -236,6 +236,8 @@ class Plan:
     keeps_gathered
         Whether sequence-parallel inputs of products, gathered over ``tp`` for them, are kept so for the backward
         (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
+    reduces_16bit
+        Whether gradients are sent in 16 bits whatever they are kept in (accelerate's FSDP, Composer's PURE).
     fused_norms
         Whether norms are one kernel where other modules are PyTorch's own.
     varied_lengths
@@ -283,6 +285,7 @@ class Plan:
     adapter_format: AdapterFormat = AdapterFormat.BASE
     reentrant: bool = False
     keeps_gathered: bool = False
+    reduces_16bit: bool = False
     fused_norms: bool = False
     varied_lengths: bool = False
 

@@ -14,7 +14,7 @@ from opsk.workload.plan import Software
 SETTINGS = (
     *("family", "attention_kernel", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
     *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step", "compiled_loss", "recompute"),
-    *("lora_targets", "adapter_format", "reentrant", "keeps_gathered", "fused_norms"),
+    *("lora_targets", "adapter_format", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
 _ANY = "*"
