@@ -5,8 +5,6 @@ What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed
 
 from __future__ import annotations
 
-from typing import Any
-
 from opsk.calibration.cells import Cells
 from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
@@ -17,6 +15,7 @@ from opsk.calibration.row_software import (
     has_varied_lengths,
     is_compiled,
     loss_of,
+    micro_batch_of,
     moe_is_fused,
     offload_of,
     optimizer_of,
@@ -26,6 +25,7 @@ from opsk.calibration.row_software import (
     sharding_of,
     states_of,
 )
+from opsk.calibration.row_stages import balanced_ends
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Recompute, Schedule, Sharding, Software, States
@@ -135,21 +135,37 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         "sequence_parallel": _sequence_parallel(cells, software, tp),
         "varied_lengths": has_varied_lengths(cells, software),
         **details_of(cells, software),
+        **_ends(cells, model, software, pp),
         **adapters_of(cells, software),
     }
+    ranks = (tp or 1) * (pp or 1) * cp
+    batch = _global_batch(cells, model, gpus, ranks)
     return Stated(
         gpus=gpus,
         tp=tp,
         pp=pp,
         vpp=cells.size("vpp"),
-        micro_batch=cells.size("micro_batch"),
-        global_batch=_global_batch(cells, model, gpus, (tp or 1) * (pp or 1) * cp),
+        micro_batch=micro_batch_of(cells, software, batch * ranks // gpus if batch and gpus else None),
+        global_batch=batch,
         model_parallel=model_parallel,
         recompute=recompute_of(cells, software),
         cp=cp,
         ep=cells.size("ep"),
         fixed=fixed,
     )
+
+
+def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None) -> dict[str, int]:
+    """Return the layers of the first and last stage where the software does not share them out evenly."""
+    balance = software.defaults.get("stage_balance")
+    if balance is None or not pp or pp == 1 or cells.size("vpp") not in (None, 1) or model.layers < 2 * pp:
+        return {}
+    first, last = balanced_ends(model, pp)
+    if not first or not last:
+        return {}
+    why = f"{software.words}: {balance.why}"
+    cells.assume("plan.first_stage_layers", first, why)
+    return {"first_stage_layers": first, "last_stage_layers": cells.assume("plan.last_stage_layers", last, why)}
 
 
 def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:

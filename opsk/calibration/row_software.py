@@ -280,6 +280,20 @@ def _default(software: RunSoftware, setting: str) -> Any:
     return None if default is None else default.value
 
 
+def is_tuned(cells: Cells) -> bool:
+    """Return whether the run tunes a model that was trained before."""
+    return cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
+
+
+def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
+    """Return the sequences of a micro-batch: stated, or as fine-tuning takes them, where they divide a replica's."""
+    stated = cells.size("micro_batch")
+    usual = _default(software, "micro_batch") if is_tuned(cells) else None
+    if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
+        return stated
+    return int(software.assume(cells, "plan.micro_batch", "micro_batch"))
+
+
 def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
     """Return whether samples of different lengths are padded to the longest of a micro-batch.
 
@@ -288,8 +302,7 @@ def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
     stated = cells.flag("packed")
     if stated is not None or software.family is not Software.PYTORCH:
         return stated is False
-    is_tuned = cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
-    if not is_tuned or cells.choice("data") == "mock":
+    if not is_tuned(cells) or cells.choice("data") == "mock":
         return False
     return bool(cells.assume("plan.varied_lengths", True, "fine-tuning pads samples of different lengths"))
 
@@ -328,7 +341,6 @@ def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:
         return Recompute.SELECTIVE
     if cells.size("recompute_layers") or cells.share("recompute_share"):
         return Recompute.FULL
-    is_tuned = cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning")
-    if is_tuned and "recompute" in software.defaults:
+    if (is_tuned(cells) or cells.choice("finetuning")) and "recompute" in software.defaults:
         return Recompute(software.assume(cells, "plan.recompute", "recompute"))
     return None

@@ -47,7 +47,16 @@ COLUMNS = (
         "torch_compile",
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
-    *("reentrant", "keeps_gathered", "fused_norms", "reduce_dtype", "packed", "micro_batch", "global_batch", "iter_time_s"),
+    *(
+        "reentrant",
+        "keeps_gathered",
+        "fused_norms",
+        "reduce_dtype",
+        "packed",
+        "micro_batch",
+        "global_batch",
+        "iter_time_s",
+    ),
 )
 _NAMES = {
     Software.MEGATRON: "megatron-lm",

@@ -21,7 +21,7 @@ from opsk.costmodel.widths import whole
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Optimizer, Plan, Precision, States
+from opsk.workload.plan import Plan, Precision, States
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 """Unexpected interruptions of Llama 3 405B: 419 in 54 days on 16,384 H100 (Llama team 2024, arXiv 2407.21783, section
@@ -35,7 +35,6 @@ PINNED_FRACTION = 0.8
 """Share of the host link's rate that copies into pinned memory reach [ratio], from memory."""
 STORAGE_FRACTION = 0.8
 """Share of a storage NIC's data rate that a client of a parallel file system reaches [ratio], from memory."""
-
 
 
 LEAST, MOST = 1e-6, 1e18

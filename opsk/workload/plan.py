@@ -124,7 +124,7 @@ class Loss(StrEnum):
     CHUNKED = "chunked"
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
     KERNEL = "kernel"
-    """16-bit logits, and one kernel that turns them into loss and gradient (FlashAttention's, torchtitan's compiled)."""
+    """16-bit logits, and one kernel for loss and gradient (FlashAttention's, torchtitan's compiled)."""
     FP32_KERNEL = "fp32-kernel"
     """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"

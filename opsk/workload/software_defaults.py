@@ -13,7 +13,16 @@ from opsk.workload.plan import Software
 
 SETTINGS = (
     *("family", "attention_kernel", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
-    *("sequence_parallel", "tp_comm_overlap", "moe_dispatcher", "optimizer_step", "compiled_loss", "recompute"),
+    *(
+        "sequence_parallel",
+        "tp_comm_overlap",
+        "moe_dispatcher",
+        "optimizer_step",
+        "compiled_loss",
+        "recompute",
+        "stage_balance",
+        "micro_batch",
+    ),
     *("lora_targets", "adapter_format", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")

@@ -179,8 +179,9 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     """Return the activations of every candidate stage.
 
     Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
-    inputs of final norm and head on the last; DeepSpeed's pipeline keeps the output of a stage for each micro-batch in
-    flight too. Micro-batches that wait for weight gradients (zero-bubble) keep all.
+    inputs of final norm and head on the last; DeepSpeed's and PyTorch's pipelines keep the output of a stage for
+    each micro-batch in flight too (torch/distributed/pipelining/stage.py, ``fwd_cache``). Micro-batches that wait for
+    weight gradients (zero-bubble) keep all.
     """
     layer = layer_bytes(model, plans, shares)
     plain, sparse = kept_layer_bytes(model, plans, shares, layer, layer.plain), layer.sparse
@@ -204,7 +205,7 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     ends = stages.is_first * stages.in_flight * MASK_BYTES * model.dropout
     ends = (
         ends
-        + (2.0 * stages.is_last + when(is_deepspeed(plans) & (shares.pp > 1), stages.in_flight))
+        + (2.0 * stages.is_last + when((is_deepspeed(plans) | is_pytorch(plans)) & (shares.pp > 1), stages.in_flight))
         * shares.activation_bytes
     )
     kept = stages.in_flight * each

@@ -76,8 +76,7 @@ def kept_inputs(model: ShapeColumns, plans: PlanTable, shares: Shares, linear: F
 
 
 def _adapted(targets: LoraTargets, stored: AdapterFormat, *, is_quantised: bool) -> list[float]:
-    """Return bytes an element: input of attention, of its output, of the MLP (and more where gated), of its inner
-    product; and bytes of what all adapters of a layer give for a rank of 1.
+    """Return the bytes an element of `KeptInputs` for each kind of adapter; those of the MLP where gated apart.
 
     A quantised layer of bitsandbytes leaves out the cast of the base under autocast, so that its neighbours share their
     input again (peft/tuners/lora/bnb.py, ``requires_conversion``).
@@ -101,10 +100,7 @@ def _adapted(targets: LoraTargets, stored: AdapterFormat, *, is_quantised: bool)
 
 _ADAPTED = np.array(
     [
-        [
-            [_adapted(targets, stored, is_quantised=quantised) for stored in ADAPTER_FORMATS]
-            for targets in LORA_TARGETS
-        ]
+        [[_adapted(targets, stored, is_quantised=quantised) for stored in ADAPTER_FORMATS] for targets in LORA_TARGETS]
         for quantised in (False, True)
     ]
 ).transpose(3, 0, 1, 2)
