@@ -41,7 +41,7 @@ ATTENTION_KERNELS = (
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "zero3/fsdp")
 PRECISIONS = (
     *("fp32", "tf32", "fp16", "amp_fp16", "bf16", "amp_bf16", "bf16-mixed", "fp8", "amp_fp8", "fp8-ds", "fp8-cs"),
-    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4"),
+    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4", "int8"),
 )
 
 

@@ -57,6 +57,7 @@ _PRECISIONS = {
     "mxfp8": Precision.MXFP8,
     "nvfp4": Precision.NVFP4,
     "fp4": Precision.NVFP4,
+    "int8": Precision.BF16,
 }
 _RECIPES = {
     "delayed": Precision.FP8,
@@ -218,6 +219,8 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
     """Return the number format of the products; notes one that is not known or that the GPU has not."""
     stated = cells.text("precision").lower()
     has_bf16 = "bf16" in gpu.peak_flop_per_s
+    if stated == "int8":
+        cells.odd.append("precision int8: products are predicted as in bf16")
     if stated:
         precision = _PRECISIONS.get(stated) or _like(stated)
         if precision is None:
