@@ -10,7 +10,8 @@ def balanced_ends(model: ModelShape, stages: int) -> tuple[int, int]:
 
     Blocks go to a stage until it passes its share, and the head counts as one (nanotron/models/base.py,
     ``build_model``; models/llama.py, ``get_block_compute_costs``). The last is the nearest to it that leaves all stages
-    between them as many. 24 layers of 42 M and a head of 103 M on four stages: 7, 6.5 and 6.5, 4, taken as 7, 6, 6, 5.
+    between them as many. 24 layers of 42 M and a head of 103 M on four stages: 7, 7, 6, 4, taken as
+    7, 7, 7, 3.
     """
     layer = 4 * model.heads * model.head_dim * model.hidden + 3 * model.ffn * model.hidden
     costs = [layer] * model.layers + [model.vocab * model.hidden]
