@@ -5,8 +5,10 @@ What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opsk.calibration.cells import Cells
-from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
+from opsk.calibration.plan_choice import FITS_FROM, Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
 from opsk.calibration.row_software import (
     RunSoftware,
@@ -26,6 +28,8 @@ from opsk.calibration.row_software import (
     states_of,
 )
 from opsk.calibration.row_stages import balanced_ends
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Recompute, Schedule, Sharding, Software, States
@@ -96,7 +100,22 @@ def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         del cells.assumed[before:]
         cluster = cluster_of(cells, gpu, chosen.gpus)
     _note_choice(cells, stated, chosen)
-    return chosen, cluster
+    return _with_states_that_fit(cells, chosen, model, cluster), cluster
+
+
+def _with_states_that_fit(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
+    """Return the plan with states in 16 bits where whole fp32 ones were assumed and cannot have run on that GPU."""
+    places = [place for place, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
+    is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
+    if not places or not is_wide or cells.text("notes").startswith("OOM"):
+        return plan
+    if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
+        return plan
+    del cells.assumed[places[0]]
+    states = cells.assume(
+        "plan.states", States.PURE_16BIT, f"it ran, and fp32 states do not fit on {cluster.node.gpu.name}"
+    )
+    return replace(plan, states=states)
 
 
 def gpu_count_of(stated: Stated, gpu: GpuSpec) -> int:

@@ -286,12 +286,13 @@ def is_tuned(cells: Cells) -> bool:
 
 
 def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
-    """Return the sequences of a micro-batch: stated, or as fine-tuning takes them, where they divide a replica's."""
+    """Return the sequences of a micro-batch: stated, or as its software takes them, where they divide a replica's."""
     stated = cells.size("micro_batch")
-    usual = _default(software, "micro_batch") if is_tuned(cells) else None
+    setting = "micro_batch" if is_tuned(cells) else "pretrain_micro_batch"
+    usual = _default(software, setting)
     if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
         return stated
-    return int(software.assume(cells, "plan.micro_batch", "micro_batch"))
+    return int(software.assume(cells, "plan.micro_batch", setting))
 
 
 def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:

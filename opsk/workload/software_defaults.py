@@ -22,6 +22,7 @@ SETTINGS = (
         "recompute",
         "stage_balance",
         "micro_batch",
+        "pretrain_micro_batch",
     ),
     *("lora_targets", "adapter_format", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
 )
