@@ -34,7 +34,7 @@ class Column:
     values: tuple[str, ...] = ()
 
 
-_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "none")
+_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "none")
 ATTENTION_KERNELS = (
     "auto",
     "aiter",
@@ -43,7 +43,7 @@ ATTENTION_KERNELS = (
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "zero3/fsdp")
 PRECISIONS = (
     *("fp32", "tf32", "fp16", "amp_fp16", "bf16", "amp_bf16", "bf16-mixed", "fp8", "amp_fp8", "fp8-ds", "fp8-cs"),
-    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4"),
+    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4", "int8"),
 )
 
 
@@ -89,6 +89,7 @@ COLUMNS: tuple[Column, ...] = (
          ATTENTION_KERNELS),
         ("layer_kernels", _C, "who computes norms, activation functions and rotary positions",
          ("te", "local", "liger", "fused", "torch", "thunder")),
+        ("fused_norms", _F, "norms are one kernel beside PyTorch's own modules"),
         ("torch_compile", _F, "`torch.compile` is used"),
         ("compiler", _C, "who compiles", ("eager", "torch", "thunder", "xla")),
         ("cuda_graphs", _F, "CUDA graphs are used"),
@@ -175,6 +176,7 @@ COLUMNS: tuple[Column, ...] = (
         ("fsdp_prefetch", _F, "the next gather is prefetched explicitly"),
         ("fsdp_mixed_precision", _C, "Composer's word", ("pure", "default", "full")),
         ("sequence_parallel", _F, "norms and dropout are split over `tp`"),
+        ("keeps_gathered", _F, "inputs gathered over `tp` are kept for the backward"),
         ("schedule", _C, "pipeline schedule",
          ("1f1b", "interleaved", "zero-bubble", "zbv", "v-half", "v-min", "dualpipe", "gpipe", "afab")),
         ("pp_layout", _T, "layers of the stages where they are not even: `embeddings as layers`, or Megatron's layout"),
@@ -188,6 +190,7 @@ COLUMNS: tuple[Column, ...] = (
         ("recompute_layers", _S, "Megatron's `--recompute-num-layers`"),
         ("recompute_method", _C, "how those are counted", ("uniform", "block")),
         ("recompute_share", _P, "share of the layers that are recomputed"),
+        ("reentrant", _F, "layers are recomputed by PyTorch's reentrant checkpoints"),
         ("recompute_policy", _C, "with `selective`: by which operations", ("op", "minimal_flash")),
         ("offload", _T, "what is in host memory: `none`, `optimizer`, `params`, `activations`, joined by `+`"),
         ("offload_modules", _W, "whose activations"),
@@ -216,14 +219,19 @@ COLUMNS: tuple[Column, ...] = (
         ("master_dtype", _C, "weights that the optimizer updates; `none`: those of `param_dtype`", _DTYPES),
         ("moment_dtype", _C, "moments of the optimizer", _DTYPES),
         ("optimizer", _C, "optimizer",
-         ("adam", "adamw", "adam8bit", "paged-adam8bit", "lamb", "lion", "adafactor", "muon", "sgd")),
+         ("adam", "adamw", "adam8bit", "adam4bit", "paged-adam8bit", "lamb", "lion", "adafactor", "muon", "sgd")),
         ("optimizer_impl", _C, "how it steps", ("fused", "foreach", "loop", "in-backward", "cpu")),
-        ("loss_kernel", _C, "who computes logits and loss", ("plain", "fused", "chunked", "liger")),
+        ("loss_kernel", _C, "who computes logits and loss", 
+         ("plain", "fused", "kernel", "fp32-kernel", "chunked", "liger")),
         ("grad_clip", _F, "the norm of the gradients is clipped"),
         ("task", _C, "task", ("pretrain", "sft", "dpo", "grpo")),
         ("finetuning", _C, "what is trained", ("full", "lora", "qlora", "frozen")),
         ("lora_rank", _S, "rank of the adapters"),
-        ("packed", _F, "several documents in one sequence"),
+        ("lora_targets", _C, "which linear layers have adapters", ("all", "attention", "query-value")),
+        ("adapter_format", _C, "adapters: as the base, or in fp32 under autocast or without",
+         ("base", "autocast", "fp32")),
+        ("base_bits", _S, "bits of a frozen base weight where not 16, or 4 for `qlora`"),
+        ("packed", _F, "several documents in one sequence; `no`: padded to the longest of a micro-batch"),
         ("data", _C, "data", ("mock", "real")),
     ),
     *_table(

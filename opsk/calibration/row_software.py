@@ -11,7 +11,9 @@ from opsk.calibration.cells import Cells
 from opsk.hardware.spec import GpuSpec
 from opsk.workload.attention_kernels import kernel_of
 from opsk.workload.plan import (
+    AdapterFormat,
     Attention,
+    LoraTargets,
     Loss,
     MoeDispatcher,
     MoeGemm,
@@ -44,6 +46,8 @@ _NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
 _FUSED_LAYERS = ("liger", "fused", "thunder", "te")
 _BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
 _QUANTISED_MOMENTS = ("int8", "fp8")
+_TUNING_TASKS = ("sft", "dpo", "grpo")
+_USUAL_RANK = 16
 _DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
 _TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
 """Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
@@ -62,6 +66,11 @@ class RunSoftware:
     def year(self) -> int:
         """Year in which it ran."""
         return int(self.month[:4])
+
+    @property
+    def has_fp32_logits(self) -> bool:
+        """Whether it trains HuggingFace's models, which copy their logits in fp32 before the loss."""
+        return self.name in _TRAINERS
 
     @property
     def words(self) -> str:
@@ -163,6 +172,7 @@ def optimizer_of(cells: Cells) -> Optimizer:
     stated = cells.choice("optimizer")
     named = {
         "adam8bit": Optimizer.ADAM_8BIT,
+        "adam4bit": Optimizer.ADAM_4BIT,
         "paged-adam8bit": Optimizer.PAGED_ADAM_8BIT,
         "lion": Optimizer.LION,
         "adafactor": Optimizer.ADAFACTOR,
@@ -170,9 +180,10 @@ def optimizer_of(cells: Cells) -> Optimizer:
         "sgd": Optimizer.SGD,
     }
     found = named.get(stated, Optimizer.ADAM)
-    if found is Optimizer.ADAM and cells.choice("moment_dtype") in _QUANTISED_MOMENTS:
-        return Optimizer.ADAM_8BIT
-    return found
+    moment = cells.choice("moment_dtype")
+    if found in (Optimizer.ADAM, Optimizer.ADAM_8BIT) and moment == "int4":
+        return Optimizer.ADAM_4BIT
+    return Optimizer.ADAM_8BIT if found is Optimizer.ADAM and moment in _QUANTISED_MOMENTS else found
 
 
 def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
@@ -189,11 +200,15 @@ def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
 def loss_of(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
+    if stated == "fused" and software.family is Software.MEGATRON_CORE:
+        return Loss.MEGATRON_FUSED
+    if stated == "fused":
+        return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
     if stated:
-        fused = Loss.MEGATRON_FUSED if software.family is Software.MEGATRON_CORE else Loss.CHUNKED
-        return {"plain": Loss.PLAIN, "liger": Loss.FUSED, "fused": fused}.get(stated, Loss.CHUNKED)
-    default = software.defaults["loss_kernel"]
-    if default.value == Loss.PLAIN:
+        return Loss.FUSED if stated == "liger" else Loss(stated)
+    if "compiled_loss" in software.defaults and is_compiled(cells, software):
+        return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
+    if software.defaults["loss_kernel"].value == Loss.PLAIN:
         return Loss.PLAIN
     return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
 
@@ -225,8 +240,7 @@ def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
     stated = cells.flag("cuda_graphs")
     if stated is not None:
         return stated
-    default = software.defaults.get("cuda_graphs")
-    return bool(default is not None and default.value)
+    return bool(_default(software, "cuda_graphs"))
 
 
 def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
@@ -264,8 +278,8 @@ def _settled(cells: Cells, software: RunSoftware, setting: str) -> Any:
     return stated or software.assume(cells, f"plan.{setting}", setting)
 
 
-def _default(software: RunSoftware, setting: str, *, otherwise: Any) -> Any:
-    """Return what holds for the software where a row does not say."""
+def _default(software: RunSoftware, setting: str, *, otherwise: Any = None) -> Any:
+    """Return what holds for a setting without noting it, ``otherwise`` where nothing does."""
     found = software.defaults.get(setting)
     return otherwise if found is None else found.value
 
@@ -302,8 +316,69 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     return Sharding(software.assume(cells, "plan.sharding", "sharding"))
 
 
-def recompute_of(cells: Cells) -> Recompute | None:
-    """Return what is recomputed, where the row says it."""
+def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
+    """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
+    found: dict[str, bool] = {}
+    for name in ("reentrant", "keeps_gathered", "fused_norms"):
+        stated = cells.flag(name)
+        found[name] = stated if stated is not None else bool(_default(software, name))
+    reduced = cells.choice("reduce_dtype")
+    found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
+    return found
+
+
+def is_tuned(cells: Cells) -> bool:
+    """Return whether the run tunes a model that was trained before."""
+    return cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
+
+
+def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
+    """Return the sequences of a micro-batch: stated, or as its software takes them, where they divide a replica's."""
+    stated = cells.size("micro_batch")
+    setting = "micro_batch" if is_tuned(cells) else "pretrain_micro_batch"
+    usual = _default(software, setting)
+    if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
+        return stated
+    return int(software.assume(cells, "plan.micro_batch", setting))
+
+
+def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether samples of different lengths are padded to the longest of a micro-batch.
+
+    So fine-tuning is unless samples are packed or made up.
+    """
+    stated = cells.flag("packed")
+    if stated is not None or software.family is not Software.PYTORCH:
+        return stated is False
+    if not is_tuned(cells) or cells.choice("data") == "mock":
+        return False
+    return bool(cells.assume("plan.varied_lengths", True, "fine-tuning pads samples of different lengths"))
+
+
+def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
+    kind = cells.choice("finetuning")
+    if kind not in ("lora", "qlora"):
+        return {}
+    rank, bits = cells.size("lora_rank"), cells.size("base_bits")
+    if rank is None:
+        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
+    targets, stored = cells.choice("lora_targets"), cells.choice("adapter_format")
+    if not targets:
+        default = software.defaults.get("lora_targets")
+        targets = LoraTargets.ALL if default is None else software.assume(cells, "plan.lora_targets", "lora_targets")
+    if not stored:
+        stored = _default(software, "adapter_format") or AdapterFormat.BASE
+    return {
+        "lora_rank": rank,
+        "base_bits": bits or (4 if kind == "qlora" else 16),
+        "lora_targets": LoraTargets(targets),
+        "adapter_format": AdapterFormat(stored),
+    }
+
+
+def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:
+    """Return what is recomputed, where the row says it or its software settles it."""
     stated = cells.text("recompute").lower()
     if stated in set(Recompute):
         return Recompute(stated)
@@ -314,4 +389,6 @@ def recompute_of(cells: Cells) -> Recompute | None:
         return Recompute.SELECTIVE
     if cells.size("recompute_layers") or cells.share("recompute_share"):
         return Recompute.FULL
+    if (is_tuned(cells) or cells.choice("finetuning")) and "recompute" in software.defaults:
+        return Recompute(software.assume(cells, "plan.recompute", "recompute"))
     return None

@@ -59,7 +59,9 @@ COLUMNS = (
         "loss_kernel",
         "torch_compile",
     ),
-    *("schedule", "offload", "finetuning", "lora_rank", "micro_batch", "global_batch", "iter_time_s"),
+    *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
+    *("reentrant", "keeps_gathered", "fused_norms", "reduce_dtype", "packed"),
+    *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
 _NEWER = frozenset({"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"})
@@ -76,6 +78,7 @@ _OLD = "2022"
 _OPTIMIZERS = {
     Optimizer.ADAM: "adamw",
     Optimizer.ADAM_8BIT: "adam8bit",
+    Optimizer.ADAM_4BIT: "adam4bit",
     Optimizer.PAGED_ADAM_8BIT: "paged-adam8bit",
 }
 _OFFLOADS = {Offload.OPTIMIZER_AND_WEIGHTS: "params+optimizer"}
@@ -86,7 +89,8 @@ _STATES = {
     States.PURE_16BIT: ("bf16", "none", "bf16"),
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
-_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
+_LOSSES = {Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
+_MOMENTS = {Optimizer.ADAM_8BIT: "int8", Optimizer.PAGED_ADAM_8BIT: "int8", Optimizer.ADAM_4BIT: "int4"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
     Schedule.ZERO_BUBBLE: "zero-bubble",
@@ -242,7 +246,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "fp8_params": ("yes" if plan.fp8_weights else "no") if plan.precision.is_low else "",
         "precision": plan.precision.value,
         **_formats(plan),
-        "loss_kernel": _LOSSES[plan.loss],
+        "loss_kernel": _LOSSES.get(plan.loss, plan.loss.value),
         "torch_compile": "yes" if plan.compiled else "no",
         "schedule": _SCHEDULES.get(plan.schedule, "") if plan.pp > 1 else "",
         "optimizer_impl": plan.optimizer_step.value,
@@ -250,6 +254,12 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "offload": _OFFLOADS.get(plan.offload, plan.offload.value),
         "finetuning": ("qlora" if plan.base_bits < 16 else "lora") if plan.lora_rank else "",
         "lora_rank": plan.lora_rank or "",
+        "lora_targets": plan.lora_targets.value if plan.lora_rank else "",
+        "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
+        "base_bits": plan.base_bits if plan.lora_rank else "",
+        **{name: "yes" if getattr(plan, name) else "no" for name in ("reentrant", "keeps_gathered", "fused_norms")},
+        "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
+        "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,
         "iter_time_s": f"{job.step_s:.6g}",
@@ -265,7 +275,7 @@ def _formats(plan: Plan) -> dict[str, str]:
         usual if own is StateFormat.AS_STATES else own.value
         for own, usual in zip(named, _STATES[plan.states], strict=True)
     )
-    moment = "int8" if plan.optimizer in (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT) else moment
+    moment = _MOMENTS.get(plan.optimizer, moment)
     return {"param_dtype": "bf16", "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
 
 

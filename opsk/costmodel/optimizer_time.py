@@ -45,7 +45,7 @@ def traffic_bytes(states: States, optimizer: Optimizer) -> float:
 
 def _moments_bytes(recipe: Recipe, optimizer: Optimizer) -> float:
     """Return the moments of one parameter [bytes]."""
-    each = QUANTIZED_MOMENT_BYTES if optimizer in _8BIT else recipe.moment
+    each = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
     return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * each
 
 

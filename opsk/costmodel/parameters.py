@@ -122,14 +122,15 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
 
 def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> tuple[FloatColumn, FloatColumn]:
     """Return the LoRA adapters beside experts, and those of routed experts, shape (3, plans)."""
-    attention, plain = attention_adapters(model, widths), mlp_adapters(model, widths.ffn)
+    targets = shares.lora_targets
+    attention, plain = attention_adapters(model, widths, targets), mlp_adapters(model, widths.ffn, targets)
     if model.has_mixers:
         attention = model.attention_share * attention + model.mixer_share * mixer_adapters(model, widths)
     if model.has_encoder:
-        attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths)
-    shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared))
+        attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths, targets)
+    shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared, targets))
     each = stages.layers * attention + model.mlp_share * (stages.plain_layers * plain + stages.moe_layers * shared)
-    experts = model.mlp_share * stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert))
+    experts = model.mlp_share * stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert, targets))
     rank = shares.lora_rank * stages.weight_copies
     return rank * each, rank * experts
 

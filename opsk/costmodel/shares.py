@@ -73,7 +73,8 @@ class Shares:
     activation_bytes
         Bytes of one activation element.
     reduced_bytes
-        Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
+        Bytes of a gradient element on the wire: fp32 where gradients are kept so and the plan does not ask for
+        16 bits, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
     gathered_bytes
         Bytes of a weight on the wire: one where weights are kept in FP8. MXFP8 weights are gathered in 16 bits, and
@@ -82,6 +83,8 @@ class Shares:
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
         As in `Plan`; 0 is even, all layers, and no adapters.
+    lora_targets
+        Index into ``LORA_TARGETS``.
     runs_unfused
         1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
         models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
@@ -136,6 +139,7 @@ class Shares:
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
+    lora_targets: IntColumn
     runs_unfused: FloatColumn
     moe_dispatcher: IntColumn
     moe_gemm: IntColumn
@@ -211,6 +215,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         last_stage_layers=floats(plans.last_stage_layers),
         recompute_layers=floats(plans.recompute_layers),
         lora_rank=floats(plans.lora_rank),
+        lora_targets=plans.lora_targets,
         runs_unfused=when(
             (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),
@@ -233,7 +238,8 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
 def _reduced_bytes(plans: PlanTable) -> FloatColumn:
     """Return the bytes of a gradient element on the wire."""
     low = (plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states)
-    return where(has_low_gradients(plans, low) if any_of(plans.gradient_format) else low, 2.0, 4.0)
+    low = has_low_gradients(plans, low) if any_of(plans.gradient_format) else low
+    return where(low | plans.reduces_16bit, 2.0, 4.0)
 
 
 def _gathered_bytes(plans: PlanTable) -> FloatColumn:

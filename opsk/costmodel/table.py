@@ -12,7 +12,9 @@ import numpy.typing as npt
 from opsk.errors import InputError
 from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
+    AdapterFormat,
     Attention,
+    LoraTargets,
     Loss,
     MoeDispatcher,
     MoeGemm,
@@ -50,6 +52,8 @@ STATE_FORMATS = tuple(StateFormat)
 RECOMPUTE_BITS = {module: 1 << place for place, module in enumerate(RecomputeModule)}
 OFFLOAD_BITS = {module: 1 << place for place, module in enumerate(OffloadModule)}
 """A list of modules is a column of whole numbers, with a bit for each module."""
+LORA_TARGETS = tuple(LoraTargets)
+ADAPTER_FORMATS = tuple(AdapterFormat)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -65,12 +69,15 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "attention": ATTENTIONS,
     "moe_dispatcher": DISPATCHERS,
     "moe_gemm": MOE_GEMMS,
+    "lora_targets": LORA_TARGETS,
+    "adapter_format": ADAPTER_FORMATS,
     **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), STATE_FORMATS),
 }
 _BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
     *("cuda_graphs", "fp8_weights"),
+    *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -131,6 +138,13 @@ class PlanTable:
     moment_format: IntColumn
     second_moment_format: IntColumn
     fp8_weights: BoolColumn
+    lora_targets: IntColumn
+    adapter_format: IntColumn
+    reentrant: BoolColumn
+    keeps_gathered: BoolColumn
+    reduces_16bit: BoolColumn
+    fused_norms: BoolColumn
+    varied_lengths: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:

@@ -84,6 +84,7 @@ class Optimizer(StrEnum):
 
     ADAM = "adam"
     ADAM_8BIT = "adam-8bit"
+    ADAM_4BIT = "adam-4bit"
     PAGED_ADAM = "paged-adam"
     PAGED_ADAM_8BIT = "paged-adam-8bit"
     SGD = "sgd"
@@ -154,6 +155,10 @@ class Loss(StrEnum):
     """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
     CHUNKED = "chunked"
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
+    KERNEL = "kernel"
+    """16-bit logits, and one kernel for loss and gradient (FlashAttention's, torchtitan's compiled)."""
+    FP32_KERNEL = "fp32-kernel"
+    """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
     MEGATRON_FUSED = "megatron-fused"
@@ -182,6 +187,28 @@ class MoeGemm(StrEnum):
     """A product for each expert, four at a time (Transformer Engine's GroupedLinear until 2026)."""
     SEQUENTIAL = "sequential"
     """A product for each expert, one after the other (Megatron's SequentialMLP, the loop of Hugging Face's models)."""
+
+
+class LoraTargets(StrEnum):
+    """Which linear layers have LoRA adapters."""
+
+    ALL = "all"
+    """Those of attention and of MLPs, experts included."""
+    ATTENTION = "attention"
+    """The projections of queries, keys, values and of the output."""
+    QUERY_VALUE = "query-value"
+    """The projections of queries and values (PEFT's choice for most models)."""
+
+
+class AdapterFormat(StrEnum):
+    """In which format LoRA adapters are kept, which decides what is kept of their inputs."""
+
+    BASE = "base"
+    """As the states say, with the base: adapters that read one tensor share it (torchtune, litgpt, Unsloth)."""
+    AUTOCAST = "autocast"
+    """fp32 under autocast: every adapter keeps a 16-bit copy of its input (PEFT in HuggingFace's Trainer)."""
+    FP32 = "fp32"
+    """fp32 without autocast: every adapter keeps an fp32 copy of its input (PEFT in a plain loop)."""
 
 
 class Software(StrEnum):
@@ -275,8 +302,8 @@ class Plan:
     attention
         Which kernel computes attention where the model's is fused.
     lora_rank, base_bits
-        Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
-        weight: 16, 8, or 4 (QLoRA).
+        Rank of LoRA adapters, the base being frozen; 0 trains the base. Bits of a frozen base weight: 16, 8, or 4
+        (QLoRA).
     recompute_modules
         With selective recomputation: the modules that are repeated, as words of `RecomputeModule`; empty is what the
         software repeats by itself, the attention core in Megatron Core.
@@ -293,6 +320,21 @@ class Plan:
     fp8_weights
         Whether weights of FP8 products are kept and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with FP8
         copies beside them. Megatron Core only.
+    lora_targets, adapter_format
+        Which linear layers have adapters, and in which format these are kept.
+    reentrant
+        Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
+        then holds inputs of layers and their gradients to the end of the backward.
+    keeps_gathered
+        Whether sequence-parallel inputs of products, gathered over ``tp`` for them, are kept so for the backward
+        (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
+    reduces_16bit
+        Whether gradients are sent in 16 bits whatever they are kept in (accelerate's FSDP, Composer's PURE).
+    fused_norms
+        Whether norms are one kernel where other modules are PyTorch's own.
+    varied_lengths
+        Whether micro-batches have different lengths, padded to the longest sample of each: memory is that of the
+        longest (``seq``), but the allocator can reuse less of what shorter ones left.
 
     Raises
     ------
@@ -346,6 +388,13 @@ class Plan:
     moment_format: StateFormat = StateFormat.AS_STATES
     second_moment_format: StateFormat = StateFormat.AS_STATES
     fp8_weights: bool = True
+    lora_targets: LoraTargets = LoraTargets.ALL
+    adapter_format: AdapterFormat = AdapterFormat.BASE
+    reentrant: bool = False
+    keeps_gathered: bool = False
+    reduces_16bit: bool = False
+    fused_norms: bool = False
+    varied_lengths: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
