@@ -142,8 +142,13 @@ def _selected_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     inner = (1.0 - model.is_moe) * shares.ffn_width + model.is_moe * (
         model.top_k * shares.expert_width + shares.shared_width
     )
-    products = width + (1.0 + model.gated_mlp) * inner
     output = model.heads * model.v_head_dim / shares.tp
+    if model.has_mixers:
+        mixer = (model.mixer_into + model.mixer_shared_into) / shares.tp
+        width = model.attention_share * width + model.mixer_share * (mixer + 2.0 * model.hidden)
+        output = model.attention_share * output + model.mixer_share * model.mixer_inner / shares.tp
+        inner = model.mlp_share * inner
+    products = width + (1.0 + model.gated_mlp) * inner
     return (shares.plain_tokens * model.hidden + shares.tokens * (0.5 * products + output)) * shares.activation_bytes
 
 
