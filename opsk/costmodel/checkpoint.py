@@ -14,6 +14,7 @@ from typing import Any
 
 from opsk.costmodel.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES
+from opsk.costmodel.mixers import mixer_adapters
 from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.shape import shape_of
 from opsk.costmodel.table import LORA_TARGETS
@@ -146,9 +147,13 @@ def _adapters(model: ModelShape, plan: Plan) -> float:
     targets: Any = LORA_TARGETS.index(plan.lora_targets)
     sparse = mlp_adapters(shape, widths.shared, targets) * (shape.shared_ffn > 0)
     sparse = sparse + shape.experts * mlp_adapters(shape, widths.expert, targets)
-    decoder = shape.layers * attention_adapters(shape, widths, targets) + shape.moe_layers * sparse
+    mixing = shape.attention_share * attention_adapters(shape, widths, targets)
+    if model.mixer_layers:
+        mixing = mixing + shape.mixer_share * mixer_adapters(shape, widths)
+    decoder = shape.layers * mixing + shape.mlp_share * shape.moe_layers * sparse
     encoder = shape.encoder_layers * encoder_adapters(shape, widths, targets) if model.encoder_layers else 0.0
-    return float(decoder + shape.plain_layers * mlp_adapters(shape, widths.ffn, targets) + encoder)
+    plain = shape.mlp_share * shape.plain_layers * mlp_adapters(shape, widths.ffn, targets)
+    return float(decoder + plain + encoder)
 
 
 def write_time_s(size_bytes: float, plan: Plan, cluster: ClusterSpec, options: CheckpointOptions) -> float:

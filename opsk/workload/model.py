@@ -305,8 +305,8 @@ class ModelShape:
             wrong.append(
                 f"windowed_layers {self.windowed_layers} is more than the {self.attention_layers} with attention"
             )
-        if self.mlp_layers and self.dense_layers and self.dense_layers != self.mlp_layers:
-            wrong.append("dense_layers beside experts are not known where layers are an MLP alone")
+        if self.mlp_layers and self.dense_layers:
+            wrong.append("dense_layers beside experts are not modelled where layers are an MLP alone (mlp_layers)")
         if self.index_top_k and not (self.index_heads and self.index_head_dim):
             wrong.append("sparse attention (index_top_k) needs index_heads and index_head_dim")
         return wrong

@@ -192,9 +192,14 @@ def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> Fl
     inner = (1.0 - model.is_moe) * shares.ffn_width + model.is_moe * (
         model.top_k * shares.expert_width + shares.shared_width
     )
-    products = shares.query_width + shares.kv_width + inner
-    products = products + when(unless(plans.compiled), model.gated_mlp * model.hidden)
+    heads = shares.query_width + shares.kv_width
     output = model.heads * model.v_head_dim / shares.tp
+    if model.has_mixers:
+        mixer = 0.5 * ((model.mixer_into + model.mixer_shared_into) / shares.tp + 2.0 * model.hidden)
+        heads = model.attention_share * heads + model.mixer_share * mixer
+        output = model.attention_share * output + model.mixer_share * model.mixer_inner / shares.tp
+        inner = model.mlp_share * inner
+    products = heads + inner + when(unless(plans.compiled), model.gated_mlp * model.hidden)
     return (shares.plain_tokens * model.hidden + shares.tokens * (products + output)) * shares.activation_bytes
 
 

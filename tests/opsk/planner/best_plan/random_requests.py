@@ -61,7 +61,9 @@ def models(draw: st.DrawFn) -> ModelShape:
             "capacity_factor": draw(st.sampled_from([0.0, 1.25])),
         }
     encoder = {"encoder_layers": draw(st.integers(1, 12)), "encoder_seq": 1024} if has_encoder else {}
-    window = {"attention_window": 256, "windowed_layers": draw(st.integers(0, layers))} if draw(YES) else {}
+    mixers = _mixers(draw, layers, heads, lone=not experts.get("dense_layers")) if kind != "encoder" else {}
+    attending = layers - mixers.get("mixer_layers", 0) - mixers.get("mlp_layers", 0)
+    window = {"attention_window": 256, "windowed_layers": draw(st.integers(0, attending))} if draw(YES) else {}
     return ModelShape(
         layers=layers,
         hidden=hidden,
@@ -80,7 +82,20 @@ def models(draw: st.DrawFn) -> ModelShape:
         **experts,
         **encoder,
         **window,
+        **mixers,
     )
+
+
+def _mixers(draw: st.DrawFn, layers: int, heads: int, *, lone: bool) -> dict[str, Any]:
+    """Return mixers of some layers, one time in three; ``lone`` tells that others may be an MLP alone."""
+    if draw(st.integers(0, 2)):
+        return {}
+    number = draw(st.integers(1, layers))
+    sizes = {"mixer_heads": heads, "mixer_head_dim": 64, "mixer_state": 64, "mixer_conv": 4, "mixer_rank": 64}
+    kind = draw(st.sampled_from(["mamba", "mamba2", "gated-deltanet", "kda", "lightning"]))
+    mlps = draw(st.integers(0, layers - number)) if lone else 0
+    groups = draw(st.sampled_from([1, heads]))
+    return {"mixer": kind, "mixer_layers": number, "mixer_groups": groups, "mlp_layers": mlps, **sizes}
 
 
 @st.composite
