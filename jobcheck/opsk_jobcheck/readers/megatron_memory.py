@@ -38,10 +38,12 @@ def read_memory(match: Match, findings: Findings) -> None:
     for name, option in BRIDGE_VALUES.items():
         if (argument := overrides.get(name)) is not None and argument.value.known not in _NOTHING:
             _option(findings, option, name, argument)
-    for name, (option, value) in BRIDGE_SWITCHES.items():
+    if "--grad-reduce-in-bf16" in flags and flags["--grad-reduce-in-bf16"].certain:
+        # the gradients' buffer has the format in which they are reduced, whatever --main-grads-dtype says
+        findings.options["optimizer.main_grads"] = "bf16"
+    for name, (option, on, off) in BRIDGE_SWITCHES.items():
         if (argument := overrides.get(name)) is not None and (argument.value.known or "").lower() in ("true", "false"):
-            is_on = (argument.value.known or "").lower() == "true"
-            findings.options[option] = value if is_on else "false"
+            findings.options[option] = on if (argument.value.known or "").lower() == "true" else off
     _bridge_precision(match, findings)
 
 

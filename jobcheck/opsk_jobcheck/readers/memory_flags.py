@@ -109,17 +109,19 @@ BRIDGE_VALUES: Mapping[str, str] = MappingProxyType(
 )
 """Overrides of Megatron-Bridge whose value becomes an option; what is null is left out."""
 
-BRIDGE_SWITCHES: Mapping[str, tuple[str, str]] = MappingProxyType(
+BRIDGE_SWITCHES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
-        "optimizer.use_precision_aware_optimizer": ("optimizer.precision_aware", "true"),
-        "optimizer.optimizer_cpu_offload": ("optimizer.offload", "cpu"),
-        "model.fine_grained_activation_offloading": ("offload.fine_grained", "true"),
-        "model.cross_entropy_loss_fusion": ("loss.fusion", "true"),
-        "ddp.fp8_param_gather": ("fp8.params", "true"),
-        "mixed_precision.fp8_param_gather": ("fp8.params", "true"),
+        "optimizer.use_precision_aware_optimizer": ("optimizer.precision_aware", "true", "false"),
+        "optimizer.optimizer_cpu_offload": ("optimizer.offload", "cpu", "false"),
+        "model.fine_grained_activation_offloading": ("offload.fine_grained", "true", "false"),
+        "ddp.grad_reduce_in_fp32": ("optimizer.main_grads", "fp32", "bf16"),
+        "mixed_precision.grad_reduce_in_fp32": ("optimizer.main_grads", "fp32", "bf16"),
+        "model.cross_entropy_loss_fusion": ("loss.fusion", "true", "false"),
+        "ddp.fp8_param_gather": ("fp8.params", "true", "false"),
+        "mixed_precision.fp8_param_gather": ("fp8.params", "true", "false"),
     }
 )
-"""Overrides that are true or false, and the option of those that are true."""
+"""Overrides that are true or false: the option, and its value for either."""
 
 BRIDGE_PRECISIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -157,13 +157,19 @@ def test_bridge_has_the_same_in_overrides() -> None:
         "model.seq_length=4096 model.tensor_model_parallel_size=1 train.micro_batch_size=1 train.global_batch_size=64 "
         "model.recompute_granularity=selective model.recompute_modules=[mlp,core_attn] "
         "mixed_precision=bf16_with_fp8_current_scaling_mixed optimizer.use_precision_aware_optimizer=true "
-        "optimizer.exp_avg_dtype=torch.bfloat16 model.cross_entropy_loss_fusion=true"
+        "optimizer.exp_avg_dtype=torch.bfloat16 model.cross_entropy_loss_fusion=true ddp.grad_reduce_in_fp32=False"
     )
     workload = read_script(f"{HEAD}srun python run.py {given}\n", file="job.sh")
     options = dict(workload.options)
     assert workload.plan.precision is Precision.FP8_CURRENT
     assert (options["recompute.modules"], options["optimizer.exp_avg"]) == ("[mlp,core_attn]", "bf16")
     assert (options["fp8.params"], options["loss.fusion"]) == ("true", "true")
+    assert options["optimizer.main_grads"] == "bf16"
+
+
+def test_gradients_are_kept_in_the_format_in_which_they_are_reduced() -> None:
+    assert plan_of(f"{AWARE} --grad-reduce-in-bf16 --main-grads-dtype fp32").states is States.MIXED_16BIT_GRADIENTS
+    assert plan_of(f"{AWARE} --main-grads-dtype fp32").states is States.MIXED
 
 
 def test_a_recipe_of_deepseek_v3_that_runs_is_not_said_to_run_out_of_memory() -> None:
