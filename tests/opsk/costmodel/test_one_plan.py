@@ -20,6 +20,8 @@ from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -69,8 +71,18 @@ def plans(draw: st.DrawFn) -> Plan:
         "offload": Offload,
         "software": Software,
         "loss": Loss,
+        "moe_dispatcher": MoeDispatcher,
+        "moe_gemm": MoeGemm,
     }
-    switches = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
+    switches = (
+        "sequence_parallel",
+        "overlap",
+        "tp_overlap",
+        "compiled",
+        "fused_moe",
+        "moe_permute_fusion",
+        "ep_overlap",
+    )
     return Plan(
         **{name: draw(POWERS) for name in ("tp", "pp", "vpp", "cp", "ep")},
         **{name: draw(st.sampled_from(list(kind))) for name, kind in kinds.items()},
