@@ -8,7 +8,7 @@ import pytest
 
 from opsk.calibration.columns import BY_NAME
 from opsk.hardware import catalog
-from opsk.workload.plan import Loss, OptimizerStep, Sharding, Software, States
+from opsk.workload.plan import Loss, MoeGemm, OptimizerStep, Sharding, Software, States
 from opsk.workload.software_defaults import SETTINGS, Rule, defaults_of, family_of, known_software, rules
 
 VALUES = {
@@ -23,6 +23,10 @@ VALUES = {
     "tp_comm_overlap": {True, False},
     "moe_dispatcher": set(BY_NAME["moe_dispatcher"].values),
     "optimizer_step": set(OptimizerStep),
+    "moe_gemm": set(MoeGemm),
+    "moe_permute_fusion": {True, False},
+    "fused_moe": {True, False},
+    "ep_comm_overlap": {True, False},
 }
 
 
