@@ -204,7 +204,7 @@ COLUMNS: tuple[Column, ...] = (
         ("moe_balanced", _F, "routing is forced to be even"),
         ("moe_drop", _C, "tokens above an expert's capacity", ("dropless", "drop")),
         ("capacity_factor", _Q, "capacity of an expert over its even share"),
-        ("moe_gemm", _C, "products of experts", ("grouped", "sequential", "torch_mm")),
+        ("moe_gemm", _C, "products of experts", ("grouped", "streams", "sequential", "torch_mm")),
         ("moe_permute_fusion", _F, "tokens are permuted by a fused kernel"),
     ),
     *_table(

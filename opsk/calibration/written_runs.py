@@ -19,6 +19,7 @@ from opsk.units import GB, as_gbit_per_s
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -50,6 +51,11 @@ COLUMNS = (
     ),
     *("nics_per_node", "tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "sequence_parallel", "recompute", "precision"),
     *(
+        "moe_dispatcher",
+        "moe_gemm",
+        "moe_permute_fusion",
+        "ep_comm_overlap",
+        "cuda_graphs",
         "param_dtype",
         "grad_dtype",
         "master_dtype",
@@ -81,6 +87,8 @@ _OPTIMIZERS = {
     Optimizer.ADAM_4BIT: "adam4bit",
     Optimizer.PAGED_ADAM_8BIT: "paged-adam8bit",
 }
+_GEMMS = {MoeGemm.GROUPED: "torch_mm"}
+"""One kernel for all experts; ``grouped`` is what the release of the software makes of it."""
 _OFFLOADS = {Offload.OPTIMIZER_AND_WEIGHTS: "params+optimizer"}
 _STATES = {
     States.MIXED: ("fp32", "fp32", "fp32"),
@@ -248,6 +256,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         **_formats(plan),
         "loss_kernel": _LOSSES.get(plan.loss, plan.loss.value),
         "torch_compile": "yes" if plan.compiled else "no",
+        **_experts(model, plan),
         "schedule": _SCHEDULES.get(plan.schedule, "") if plan.pp > 1 else "",
         "optimizer_impl": plan.optimizer_step.value,
         "optimizer": _OPTIMIZERS.get(plan.optimizer, plan.optimizer.value),
@@ -263,6 +272,19 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,
         "iter_time_s": f"{job.step_s:.6g}",
+    }
+
+
+def _experts(model: ModelShape, plan: Plan) -> dict[str, str]:
+    """Return the cells of dispatch and products of experts."""
+    if not model.experts:
+        return {}
+    return {
+        "moe_dispatcher": plan.moe_dispatcher.value,
+        "moe_gemm": _GEMMS.get(plan.moe_gemm, plan.moe_gemm.value),
+        "moe_permute_fusion": "yes" if plan.moe_permute_fusion else "no",
+        "ep_comm_overlap": "yes" if plan.ep_overlap else "no",
+        "cuda_graphs": "yes" if plan.fused_moe else "no",
     }
 
 

@@ -6,6 +6,7 @@ What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothin
 from __future__ import annotations
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
+from opsk.workload.expert_settings import fill_experts
 from opsk.workload.plan import Offload, Precision, Recompute, Sharding, Software, States
 from opsk.workload.software_defaults import defaults_of
 
@@ -49,6 +50,7 @@ def fill_settings(filling: Filling) -> None:
         filling.values["plan.precision"] = recipe
     if filling.get("model.experts") and (etp := _number(filling, "expert.tensor")):
         filling.values["plan.etp"] = etp
+    fill_experts(filling)
     _split_states(filling)
     _lay_out(filling)
     _take_modules(filling)

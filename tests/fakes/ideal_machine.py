@@ -44,8 +44,6 @@ _NUMBERS: dict[str, float] = {
 }
 _SOFTWARE: dict[str, float] = {
     "elementwise_factor": 1.0,
-    "expert_fraction": 1.0,
-    "fused_expert_fraction": 1.0,
     "compiled_fraction": 1.0,
 }
 

@@ -17,6 +17,7 @@ from opsk_jobcheck.readers.megatron_flags import (
     LAYOUTS,
     NUMBERS,
     ONE_VALUE,
+    OPTION_OVERRIDES,
     OPTIONS,
     OVERRIDES,
     VALUELESS,
@@ -195,6 +196,8 @@ def _word(argument: Argument, findings: Findings) -> None:
 def _override(argument: Argument, findings: Findings) -> None:
     """State what one Megatron-Bridge override says."""
     shown = f"{argument.flag}={argument.value.shown}"
+    if argument.flag in OPTION_OVERRIDES and (known := argument.value.known) not in (None, "null", "None"):
+        findings.options[OPTION_OVERRIDES[argument.flag]] = known.lower()[:80]
     if argument.flag in OVERRIDES:
         if argument.value.known not in ("null", "None"):
             findings.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)

@@ -19,6 +19,8 @@ from opsk.planner.setting import Setting
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -136,10 +138,24 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
     if model.experts:
         yield flag("--expert-model-parallel-size", plan.ep)
         yield flag("--expert-tensor-parallel-size", expert_tensor_size(plan), "left out, it is tp")
+        yield from _dispatch(plan)
     if plan.sequence_parallel and plan.tp > 1:
         yield flag("--sequence-parallel")
         if plan.tp_overlap:
             yield flag("--tp-comm-overlap")
+
+
+def _dispatch(plan: Plan) -> Iterator[Option]:
+    """Yield the flags that say who brings tokens to their experts, and beside what."""
+    if plan.moe_dispatcher in (MoeDispatcher.DEEPEP, MoeDispatcher.HYBRIDEP):
+        yield flag("--moe-token-dispatcher-type", "flex")
+        yield flag("--moe-flex-dispatcher-backend", plan.moe_dispatcher.value)
+    else:
+        yield flag("--moe-token-dispatcher-type", plan.moe_dispatcher.value)
+    if plan.moe_permute_fusion:
+        yield flag("--moe-permute-fusion", None, "needs Transformer Engine 2.1")
+    if plan.ep_overlap:
+        yield flag("--overlap-moe-expert-parallel-comm")
 
 
 def _memory(plan: Plan) -> Iterator[Option]:
@@ -239,7 +255,7 @@ def _batch(model: ModelShape, plan: Plan) -> Iterator[Option]:
         if recipe := _RECIPES.get(plan.precision):
             yield flag(recipe[0], recipe[1])
             yield flag(recipe[2], recipe[3])
-        if model.experts:
+        if model.experts and plan.moe_gemm is not MoeGemm.SEQUENTIAL:
             yield flag("--moe-grouped-gemm", None, "the experts of a rank in one product")
     yield flag("--optimizer", plan.optimizer.value)
 

@@ -139,4 +139,3 @@ def _experts(model: ModelShape) -> Iterator[Option]:
         yield flag("--moe-expert-capacity-factor", f"{model.capacity_factor:g}")
         yield flag("--moe-pad-expert-input-to-capacity")
         yield flag("--moe-router-load-balancing-type", "aux_loss")
-    yield flag("--moe-token-dispatcher-type", "alltoall")

@@ -21,6 +21,8 @@ from opsk.workload.model import ModelShape
 from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -71,9 +73,14 @@ def plans(draw: st.DrawFn) -> Plan:
         "offload": Offload,
         "software": Software,
         "loss": Loss,
+        "moe_dispatcher": MoeDispatcher,
+        "moe_gemm": MoeGemm,
         **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), StateFormat),
     }
-    switches = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "fp8_weights")
+    switches = (
+        *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "fp8_weights"),
+        *("moe_permute_fusion", "ep_overlap", "cuda_graphs"),
+    )
     return Plan(
         **{name: draw(POWERS) for name in ("tp", "pp", "vpp", "cp", "ep")},
         **{name: draw(st.sampled_from(list(kind))) for name, kind in kinds.items()},

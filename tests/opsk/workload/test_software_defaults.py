@@ -12,6 +12,7 @@ from opsk.workload.plan import (
     AdapterFormat,
     LoraTargets,
     Loss,
+    MoeGemm,
     OptimizerStep,
     Recompute,
     Sharding,
@@ -45,6 +46,10 @@ VALUES = {
     "keeps_gathered": {True, False},
     "reduces_16bit": {True, False},
     "fused_norms": {True, False},
+    "moe_gemm": set(MoeGemm),
+    "moe_permute_fusion": {True, False},
+    "fused_moe": {True, False},
+    "ep_comm_overlap": {True, False},
 }
 
 

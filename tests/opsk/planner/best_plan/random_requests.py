@@ -18,6 +18,8 @@ from opsk.workload.model import ModelShape
 from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -128,8 +130,7 @@ def efficiencies(draw: st.DrawFn) -> Efficiency:
         **{name: draw(share) for name in overlaps},
         straggler_fraction=draw(st.sampled_from([0.0, 0.05])),
         step_overhead_s=draw(st.sampled_from([0.0, 0.1])),
-        expert_fraction=draw(st.sampled_from([0.1, 1.0])),
-        moe_gap_s=draw(st.sampled_from([0.0, 1e-2])),
+        kernel_gap_s=draw(st.sampled_from([0.0, 5e-6, 1e-3])),
     )
     fraction = st.sampled_from([0.0, 0.05, 0.4])
     return Efficiency(
@@ -162,6 +163,10 @@ def templates(draw: st.DrawFn, cluster: ClusterSpec) -> Plan:
         tp_overlap=draw(YES),
         compiled=draw(YES),
         fused_moe=draw(YES),
+        moe_dispatcher=draw(st.sampled_from(MoeDispatcher)),
+        moe_gemm=draw(st.sampled_from(MoeGemm)),
+        moe_permute_fusion=draw(YES),
+        ep_overlap=draw(YES),
         loss=draw(st.sampled_from(Loss)),
         lora_rank=lora_rank,
         base_bits=draw(st.sampled_from([4, 8, 16, 32])) if lora_rank else 16,
