@@ -59,7 +59,15 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
 }
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe"),
-    *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
+    *(
+        "upcast_base",
+        "reentrant",
+        "keeps_gathered",
+        "reduces_16bit",
+        "fused_norms",
+        "varied_lengths",
+        "expandable_segments",
+    ),
 )
 _RATIOS = ("frozen_fraction",)
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
@@ -106,11 +114,13 @@ class PlanTable:
     base_bits: IntColumn
     lora_targets: IntColumn
     adapter_format: IntColumn
+    upcast_base: BoolColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
     reduces_16bit: BoolColumn
     fused_norms: BoolColumn
     varied_lengths: BoolColumn
+    expandable_segments: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:

@@ -24,7 +24,16 @@ SETTINGS = (
         "micro_batch",
         "pretrain_micro_batch",
     ),
-    *("lora_targets", "adapter_format", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
+    *(
+        "lora_targets",
+        "adapter_format",
+        "reentrant",
+        "keeps_gathered",
+        "reduces_16bit",
+        "fused_norms",
+        "expandable_segments",
+        "upcast_base",
+    ),
 )
 _MATCHES = ("software", "gpu", "sharded", "since", "until", "why")
 _ANY = "*"

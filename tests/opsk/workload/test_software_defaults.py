@@ -43,6 +43,8 @@ VALUES = {
     "keeps_gathered": {True, False},
     "reduces_16bit": {True, False},
     "fused_norms": {True, False},
+    "upcast_base": {True, False},
+    "expandable_segments": {True, False},
 }
 
 
