@@ -319,7 +319,7 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
 def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
     """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
     found: dict[str, bool] = {}
-    for name in ("reentrant", "keeps_gathered", "fused_norms"):
+    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
         stated = cells.flag(name)
         found[name] = stated if stated is not None else bool(_default(software, name))
     reduced = cells.choice("reduce_dtype")
@@ -372,9 +372,21 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     return {
         "lora_rank": rank,
         "base_bits": bits or (4 if kind == "qlora" else 16),
+        "upcast_base": _upcasts(cells, software, is_quantised=kind == "qlora"),
         "lora_targets": LoraTargets(targets),
         "adapter_format": AdapterFormat(stored),
     }
+
+
+def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:
+    """Return whether what is not quantised of a base is made fp32; FSDP, which needs one format, leaves it."""
+    stated = cells.flag("upcast_base")
+    if stated is not None or not is_quantised:
+        return bool(stated)
+    is_sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
+    if is_sharded or "upcast_base" not in software.defaults:
+        return False
+    return bool(software.assume(cells, "plan.upcast_base", "upcast_base"))
 
 
 def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:

@@ -66,7 +66,7 @@ COLUMNS = (
         "torch_compile",
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
-    *("reentrant", "keeps_gathered", "fused_norms", "reduce_dtype", "packed"),
+    *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
@@ -98,6 +98,7 @@ _STATES = {
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
 _LOSSES = {Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
+_FLAGS = ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base")
 _MOMENTS = {Optimizer.ADAM_8BIT: "int8", Optimizer.PAGED_ADAM_8BIT: "int8", Optimizer.ADAM_4BIT: "int4"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
@@ -266,7 +267,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "lora_targets": plan.lora_targets.value if plan.lora_rank else "",
         "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
         "base_bits": plan.base_bits if plan.lora_rank else "",
-        **{name: "yes" if getattr(plan, name) else "no" for name in ("reentrant", "keeps_gathered", "fused_norms")},
+        **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
         "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
         "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,

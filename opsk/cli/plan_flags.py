@@ -150,10 +150,12 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "fp8_weights": "Weights of FP8 products are kept in FP8, or in 16 bits.",
         "lora_targets": "Which linear layers have adapters.",
         "adapter_format": "Format of the adapters, and of their inputs.",
+        "upcast_base": "Embedding, head and norms of a quantised base are in fp32, or not.",
         "reentrant": "Layers are recomputed by reentrant checkpoints, or not.",
         "keeps_gathered": "Inputs gathered over tp are kept for the backward, or not.",
         "reduces_16bit": "Gradients are sent in 16 bits, or as they are kept.",
         "fused_norms": "Norms are one kernel beside PyTorch's own modules, or not.",
+        "expandable_segments": "PyTorch's allocator grows its segments, or not.",
         "varied_lengths": "Micro-batches are padded to different lengths, or not.",
     },
     "run": {

@@ -76,7 +76,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
 _BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
-    *("cuda_graphs", "fp8_weights"),
+    *("cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
@@ -140,11 +140,13 @@ class PlanTable:
     fp8_weights: BoolColumn
     lora_targets: IntColumn
     adapter_format: IntColumn
+    upcast_base: BoolColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
     reduces_16bit: BoolColumn
     fused_norms: BoolColumn
     varied_lengths: BoolColumn
+    expandable_segments: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:

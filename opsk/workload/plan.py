@@ -322,6 +322,9 @@ class Plan:
         copies beside them. Megatron Core only.
     lora_targets, adapter_format
         Which linear layers have adapters, and in which format these are kept.
+    upcast_base
+        Whether what is not quantised of a frozen base is made fp32: embedding, head and norms, and the stream between
+        layers with them (PEFT's ``prepare_model_for_kbit_training``).
     reentrant
         Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
         then holds inputs of layers and their gradients to the end of the backward.
@@ -335,6 +338,8 @@ class Plan:
     varied_lengths
         Whether micro-batches have different lengths, padded to the longest sample of each: memory is that of the
         longest (``seq``), but the allocator can reuse less of what shorter ones left.
+    expandable_segments
+        Whether PyTorch's allocator grows its segments (``PYTORCH_CUDA_ALLOC_CONF``), so that nothing is left between.
 
     Raises
     ------
@@ -390,11 +395,13 @@ class Plan:
     fp8_weights: bool = True
     lora_targets: LoraTargets = LoraTargets.ALL
     adapter_format: AdapterFormat = AdapterFormat.BASE
+    upcast_base: bool = False
     reentrant: bool = False
     keeps_gathered: bool = False
     reduces_16bit: bool = False
     fused_norms: bool = False
     varied_lengths: bool = False
+    expandable_segments: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""

@@ -21,7 +21,7 @@ _SOFTWARE = {
 _MOST_DIGITS = 6
 _LATEST = "9999-12"
 """A month after all that frameworks changed."""
-_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit")
+_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments")
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
     "rowwise": Precision.FP8_ROWWISE,

@@ -104,7 +104,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     eager = has_plain_modules(plans) & unless(plans.compiled)
     wide = when(has_fp32_residual(plans, shares), FP32_STREAM_BYTES)
     core = _attention_core(model, shares)
-    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size, 0.0)
+    # a frozen norm keeps its fp32 input only, which is the stream itself where that is in fp32
+    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + wide, 0.0)
     is_eager_norm = eager & unless(plans.fused_norms)
     norms = model.norms_per_layer * (size + wide + when(is_eager_norm, (1.0 - model.norm_bias) * eager_norm))
     stream = shares.plain_tokens * hidden

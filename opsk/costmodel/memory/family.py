@@ -50,9 +50,9 @@ def is_replicated_by_pytorch(plans: PlanTable, replicas: FloatColumn) -> BoolCol
 def has_fp32_residual(plans: PlanTable, shares: Shares) -> BoolColumn:
     """Return whether the stream between layers is in fp32 while products run in 16 bits.
 
-    So it is under autocast where the weights themselves are in fp32: embedding and norms give fp32. FSDP's mixed
+    So it is under autocast where the weights themselves are in fp32, or those of embedding and norms. FSDP's mixed
     precision casts all weights of a unit, and so has a 16-bit stream.
     """
-    is_mixed = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & (shares.lora_rank == 0)
-    found: BoolColumn = is_pytorch(plans) & is_mixed & unless(shares.shards_weights)
+    is_mixed = (plans.states == _AUTOCAST) & (shares.lora_rank == 0) | plans.upcast_base & (shares.lora_rank > 0)
+    found: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32) & unless(shares.shards_weights)
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, looked_up, where, whole
+from opsk.costmodel.elementwise import any_of, looked_up, unless, where, whole
 from opsk.costmodel.memory.family import has_fp32_residual
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
@@ -63,7 +63,7 @@ def kept_inputs(model: ShapeColumns, plans: PlanTable, shares: Shares, linear: F
     zero = 0.0 * linear
     if not any_of(shares.lora_rank):
         return KeptInputs(attention=attention, output=zero, mlp=mlp, down=linear, ranks=zero)
-    is_lora, is_quantised = shares.lora_rank > 0, whole(plans.base_bits < 16)
+    is_lora, is_quantised = shares.lora_rank > 0, whole((plans.base_bits < 16) & unless(plans.upcast_base))
     found = looked_up(_ADAPTED, slice(None), is_quantised, plans.lora_targets, plans.adapter_format)
     each, output, first, gate, down, count = found
     return KeptInputs(
@@ -79,7 +79,7 @@ def _adapted(targets: LoraTargets, stored: AdapterFormat, *, is_quantised: bool)
     """Return the bytes an element of `KeptInputs` for each kind of adapter; those of the MLP where gated apart.
 
     A quantised layer of bitsandbytes leaves out the cast of the base under autocast, so that its neighbours share their
-    input again (peft/tuners/lora/bnb.py, ``requires_conversion``).
+    input again (peft/tuners/lora/bnb.py, ``requires_conversion``); an fp32 input is cast by each of them all the same.
     """
     projections, has_output, has_mlp = (
         _PROJECTIONS[targets],

@@ -43,6 +43,7 @@ def peak_memory(
     The allocator keeps the blocks of activations when they are freed; the large flat buffers of an optimizer step do
     not fit into them and come on top. Its fragments are taken as a share of what lives for less than a step, and of
     micro-batches of varied lengths as a larger one of what passes: logits, a layer at work and its gradients.
+    Segments that grow leave none (c10/cuda/CUDACachingAllocator.cpp, ``ExpandableSegment``).
     """
     states = state_bytes(plans, shares, parameters)
     activations = activations_of(model, plans, shares, stages)
@@ -56,8 +57,10 @@ def peak_memory(
     cached = maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
     fragments = efficiency.memory.fragmentation_fraction * lived
     if any_of(plans.varied_lengths):
-        passing = maximum(lived - activations.kept, 0.0)
+        passing = maximum(logits, activations.again + activations.working)
         fragments = fragments + when(plans.varied_lengths, VARIED_LENGTHS_FRACTION * passing)
+    if any_of(plans.expandable_segments):
+        fragments = where(plans.expandable_segments, 0.0, fragments)
     reserved = cached + fragments
     nccl = nccl_bytes(model, plans, shares, channels, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)

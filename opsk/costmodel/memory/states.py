@@ -162,7 +162,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         weight, gradient, moment = (where(has_fp32, 4.0, each) for each in (weight, gradient, moment))
         master = where(has_fp32, 0.0, master)
         adapters = parameters.adapters + parameters.expert_adapters
-        base = where(is_lora, base_weight_bytes(plans) * linear + 2.0 * parameters.ends + weight * adapters, base)
+        of_ends = where(plans.upcast_base, 4.0, 2.0)
+        base = where(is_lora, base_weight_bytes(plans) * linear + of_ends * parameters.ends + weight * adapters, base)
         trained = where(is_lora, adapters / whole, trained)
         adapters_split = parameters.adapters / shares.shard_group
         adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group

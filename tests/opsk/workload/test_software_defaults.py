@@ -50,6 +50,8 @@ VALUES = {
     "moe_permute_fusion": {True, False},
     "fused_moe": {True, False},
     "ep_comm_overlap": {True, False},
+    "upcast_base": {True, False},
+    "expandable_segments": {True, False},
 }
 
 

@@ -312,3 +312,12 @@ def test_deepspeed_keeps_the_output_of_a_stage_for_every_micro_batch_in_flight(g
         for software in (Software.MEGATRON, Software.DEEPSPEED)
     )
     assert deepspeed - megatron == 8 * 2 * 2048 * 12288
+
+
+def test_a_quantised_base_whose_rest_is_fp32_has_an_fp32_stream(llama3_8b: ModelShape):
+    # benchmarks/published/memory.md, A9: norms keep the stream, 4 bytes; every target casts its own input
+    plan = replace(_TUNED, base_bits=4, adapter_format=AdapterFormat.AUTOCAST, upcast_base=True)
+    found = _layer(llama3_8b, plan)
+    own = 2 * (3 + 1 + 2) * 4096 + 2 * 14336 + 2 * 7 * 16
+    assert found.plain[0] == (_FROZEN_LAYER + own) * 8192
+    assert found.checkpoint[0] == 4 * 4096 * 8192
