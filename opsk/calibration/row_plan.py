@@ -111,7 +111,7 @@ def _with_states_that_fit(cells: Cells, plan: Plan, model: ModelShape, cluster: 
     """Return the plan with states in 16 bits where whole fp32 ones were assumed and cannot have run on that GPU."""
     places = [place for place, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
     is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
-    if not places or not is_wide or cells.text("notes").startswith("OOM"):
+    if not places or not is_wide:
         return plan
     if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
         return plan

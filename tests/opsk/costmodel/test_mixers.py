@@ -231,7 +231,7 @@ def test_time_of_a_hybrid_grows_in_proportion_to_the_sequence_but_for_its_attent
     for seq in (8192, 16384):
         shape, shares = columns(replace(model, seq=seq), plan)
         software = DEFAULT.for_software(PlanTable.of([plan]))
-        seconds.append(layer_time(shape, shares, machine, software).average.total[0])
+        seconds.append(layer_time(shape, PlanTable.of([plan]), shares, machine, software).average.total[0])
     assert seconds[1] / seconds[0] == pytest.approx(2.0, rel=0.05)
 
 
