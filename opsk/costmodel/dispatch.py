@@ -11,8 +11,6 @@ of 900 on B200 (NCCL 496 to 563), HybridEP 393 to 569 on GB200. Rings reach more
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import Carried, Forwarding, all_gather, all_to_all, group_of
 from opsk.costmodel.elementwise import any_of, maximum, where
@@ -36,10 +34,9 @@ def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
     """Return dispatch and combine of one layer in one pass of a micro-batch."""
     group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
-    scattered = replace(machine, hb_bytes_per_s=SCATTERED_FRACTION * machine.hb_bytes_per_s)
-    copies = all_to_all(scattered, group, size_bytes, 2.0)
+    copies = all_to_all(machine, group, size_bytes, 2.0, hb_share=SCATTERED_FRACTION)
     if any_of(machine.is_rail_only):
-        forwarded = all_to_all(scattered, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
+        forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY, hb_share=SCATTERED_FRACTION)
         copies = forwarded.otherwise(machine.is_rail_only > 0, copies)
     once = shares.moe_dispatcher > _ALLGATHER
     if any_of(once):
@@ -47,7 +44,7 @@ def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
         nodes, ranks = (_different(count, picks) / picks for count in (group.across, group.size))
         across, inside = group.across, group.inside
         nic = size_bytes * nodes * (across - 1.0) / across / machine.nic_bytes_per_s
-        hb = size_bytes * ranks * (inside - 1.0) / inside / scattered.hb_bytes_per_s
+        hb = size_bytes * ranks * (inside - 1.0) / inside / (SCATTERED_FRACTION * machine.hb_bytes_per_s)
         calls_s = where(shares.ep > 1, 2.0 * DEEPEP_CALL_S, 0.0)
         copies = Carried(total=maximum(nic, hb) + calls_s, hb=hb, nic=nic).otherwise(once, copies)
     gathers = shares.moe_dispatcher == _ALLGATHER

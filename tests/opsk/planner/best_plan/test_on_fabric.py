@@ -60,7 +60,7 @@ def asked(
     return PlanRequest(
         model=model,
         cluster=as_cabled(replace(H100, node=node), find_rails(fabric)),
-        template=Plan(global_batch=batch),
+        template=Plan(global_batch=batch, ep_overlap=True),
         gpus=gpus,
         global_batch=batch,
         fixed={name: value if isinstance(value, tuple) else (value,) for name, value in fixed.items()},
@@ -127,7 +127,7 @@ def test_links_change_which_plan_is_the_best() -> None:
     placed = search.place(request, ideal.plan)
     assert placed.ideal_s == pytest.approx(ideal.step_s)
     assert found.best[0].step_s < placed.step_s * (1 - 1e-3)
-    assert set(placed.slowed_s) == {"ep", "dp"}
+    assert {"ep", "dp"} <= set(placed.slowed_s)
 
 
 def test_a_lengthened_step_still_is_the_sum_of_its_parts() -> None:
