@@ -171,6 +171,7 @@ class Efficiency:
     spread: Spread = Spread()
     fit: str = "chosen by hand"
     fitted: frozenset[tuple[str, str]] = frozenset()
+    widths: Mapping[str, float] = field(default_factory=dict)
 
     def for_gpu(self, architecture: str) -> GpuEfficiency:
         """Return the parameters of a chip generation, those of any other where it was never fitted."""

@@ -1,0 +1,132 @@
+"""How much slower than its physics does a source run: what all sources share, a family of software, the source itself?
+
+An offset is a part of ln(predicted / measured) that is common to many runs. Offsets are drawn from each other: that of
+a source and a family from the family's, that from what all share, that from nothing. Predictions use the family's; a
+site that measured runs of its own uses the one that these show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opsk.costmodel.table import FloatColumn
+
+SHARED_LOG_SIGMA = 0.1
+"""What all families of software, and then one of them, are off before any source is seen: the model leaves out data
+loading, evaluation of logs, clocks under load, which cost a tenth at the most where somebody looked."""
+SOURCE_LOG_SIGMA = 0.2
+"""Offsets of sources before any is seen: one release of a framework over another, a site's clocks, its data loader."""
+_KNOWN = 4.0
+"""Sources that this guess is worth beside those of the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """How much slower than predicted runs are: ln(measured / predicted); empty names stand for all."""
+
+    source: str
+    software: str
+    log: float
+    log_sigma: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offsets:
+    """The offsets that act on some runs.
+
+    Parameters
+    ----------
+    keys
+        Source and family of software of every offset, those shared by sources first.
+    acting
+        Which offset acts on which run, shape (runs, offsets): 0 or 1.
+    scales
+        Standard deviation of each around what it is drawn from.
+    """
+
+    keys: tuple[tuple[str, str], ...]
+    acting: FloatColumn
+    scales: FloatColumn
+
+    @classmethod
+    def over(cls, keys: Sequence[tuple[str, str]], used: Sequence[bool], *, log_sigma: float, is_site: bool) -> Offsets:
+        """Return the offsets for runs of these sources and families; ``used`` says which runs show any.
+
+        A site's runs are all of one source, whose offsets are drawn from those of the families, which are given.
+        """
+        own = sorted({key for key, is_used in zip(keys, used, strict=True) if is_used})
+        families = sorted({software for _, software in own})
+        shared = [] if is_site else [("", ""), *(("", family) for family in families)]
+        columns = [*shared, *(("site", family) for family in families)] if is_site else [*shared, *own]
+        acting = np.array(
+            [
+                [(source in ("", key[0]) or is_site) and software in ("", key[1]) for source, software in columns]
+                for key in keys
+            ],
+            dtype=np.float64,
+        )
+        scales = np.array([log_sigma if source else SHARED_LOG_SIGMA for source, _ in columns])
+        return cls(keys=tuple(columns), acting=acting.reshape(len(keys), -1), scales=scales)
+
+    @property
+    def columns(self) -> FloatColumn:
+        """How each offset, in its standard deviations, moves ln(predicted) of every run."""
+        found: FloatColumn = self.acting * self.scales
+        return found
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of a source's offset."""
+        own = [scale for (source, _), scale in zip(self.keys, self.scales, strict=True) if source]
+        return float(own[0]) if own else SOURCE_LOG_SIGMA
+
+    def rescaled(self, log_sigma: float) -> Offsets:
+        """Return the same with another standard deviation of the sources' offsets."""
+        is_own = np.array([bool(source) for source, _ in self.keys])
+        return replace(self, scales=np.where(is_own, log_sigma, self.scales))
+
+    def estimated_log_sigma(self, vector: FloatColumn, variances: FloatColumn, before: float) -> float:
+        """Return the standard deviation of sources' offsets that their values and variances tell.
+
+        Parameters
+        ----------
+        vector, variances
+            Value and variance of each offset, in its standard deviations.
+        before
+            What it was taken for before any source was seen.
+        """
+        is_own = np.array([bool(source) for source, _ in self.keys])
+        squares = (self.scales**2 * (vector**2 + variances))[is_own]
+        return float(np.sqrt((_KNOWN * before**2 + squares.sum()) / (_KNOWN + len(squares))))
+
+    def described(self, vector: FloatColumn, covariance: FloatColumn, used: FloatColumn) -> tuple[Offset, ...]:
+        """Return every offset with those that it is drawn from.
+
+        Parameters
+        ----------
+        vector, covariance
+            The offsets in their standard deviations, and how well they are known.
+        used
+            Which runs show them.
+        """
+        place = {key: index for index, key in enumerate(self.keys)}
+        found = []
+        for source, software in self.keys:
+            drawn = {("", ""), ("", software), (source, software)} & place.keys()
+            chosen = np.zeros(len(self.keys))
+            for key in drawn:
+                chosen[place[key]] = self.scales[place[key]]
+            found.append(
+                Offset(
+                    source=source,
+                    software=software,
+                    log=float(chosen @ vector),
+                    log_sigma=float(np.sqrt(chosen @ covariance @ chosen)),
+                    runs=int(self.acting[used > 0, place[source, software]].sum()),
+                )
+            )
+        return tuple(found)
