@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from opsk.calibration.free_parameters import IDENTIFIED, MOST_FITTED, FreeParameters, all_free, identified
-from opsk.calibration.offsets import SOURCE_LOG_SIGMA, Offset, Offsets
+from opsk.calibration.offsets import SOURCE_LOG_SIGMA, Offset, Offsets, with_offsets
 from opsk.calibration.parameters import MEMBERED, ParameterSpace, Prior
 from opsk.calibration.priors import PRIORS
 from opsk.calibration.problem import FitProblem, Noise
@@ -129,7 +129,7 @@ class FittedParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearFit:
-    """Where a fit to nearly the same runs ended: coordinates by the parameter's name, what was fitted, and the noise."""
+    """Where a fit to nearly the same runs ended: coordinates by name, what was fitted, and the noise."""
 
     coordinates: Mapping[str, float]
     fitted: tuple[str, ...]
@@ -202,7 +202,8 @@ class TimedRuns:
         if settings.start is Start.BASE:
             return ParameterSpace.around(architectures, software, base=base or Efficiency(), priors=settings.priors)
         known = {name.split(".")[1] for name in settings.priors if name.startswith("gpu.") and name.count(".") == 2}
-        return ParameterSpace.over(known | architectures, software, priors=settings.priors, base=base)
+        plain = replace(base or Efficiency(), offset={}, widths={})
+        return ParameterSpace.over(known | architectures, software, priors=settings.priors, base=plain)
 
     @property
     def offset_keys(self) -> list[tuple[str, str]]:
@@ -261,11 +262,12 @@ class _Search:
 
     def __init__(self, timed: TimedRuns, space: ParameterSpace, settings: FitSettings, near: NearFit | None) -> None:
         self.timed, self.settings, self.steps = timed, settings, 0
+        self.is_site = settings.start is Start.BASE
         self.own = Offsets.over(
             timed.offset_keys,
             list(timed.weights > 0),
             log_sigma=settings.offset_log_sigma if near is None else near.offset_log_sigma,
-            is_site=settings.start is Start.BASE,
+            is_site=self.is_site,
         )
         self.offsets = np.zeros(len(self.own.keys))
         if near is None:
@@ -320,7 +322,7 @@ class _Search:
         self.noise = {
             kind: robust_sigma(errors, self.timed.weights * (self.timed.is_stated == kind)) for kind in (True, False)
         }
-        if self.settings.start is Start.BASE:
+        if self.is_site:
             return
         variances = np.diag(np.linalg.inv(self._curvature(problem, vector)))[len(self.free) :]
         before = self.own.columns.sum(axis=0)
@@ -341,13 +343,22 @@ class _Search:
         whole, offsets = problem.split(vector)
         covariance = np.linalg.inv(self._curvature(problem, vector))
         size = len(self.free)
+        found = self.own.described(offsets, covariance[size:, size:], self.timed.weights)
+        parameters = self._described(whole, np.sqrt(np.diag(covariance)[:size]))
+        widths = {item.name: item.width for item in parameters if item.is_identified}
+        base = self.free.space.efficiency(whole)
+        efficiency = replace(
+            base,
+            offset=with_offsets(base.offset, found, is_site=self.is_site, log_sigma=self.own.log_sigma),
+            widths=widths,
+        )
         return Fit(
-            efficiency=self.free.space.efficiency(whole),
-            parameters=self._described(whole, np.sqrt(np.diag(covariance)[:size])),
+            efficiency=efficiency,
+            parameters=parameters,
             free=self.free,
             vector=vector[:size],
-            offsets=self.own.described(offsets, covariance[size:, size:], self.timed.weights),
-            log_errors=problem.errors(vector),
+            offsets=found,
+            log_errors=self.timed.log_errors(efficiency),
             weights=self.timed.weights,
             stated_log_sigma=self.noise[True],
             assumed_log_sigma=self.noise[False],

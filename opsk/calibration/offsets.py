@@ -7,11 +7,12 @@ site that measured runs of its own uses the one that these show.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opsk.costmodel.software_offset import SoftwareOffset, offset_of
 from opsk.costmodel.table import FloatColumn
 
 SHARED_LOG_SIGMA = 0.1
@@ -130,3 +131,29 @@ class Offsets:
                 )
             )
         return tuple(found)
+
+
+def with_offsets(
+    base: Mapping[str, SoftwareOffset], found: Sequence[Offset], *, is_site: bool, log_sigma: float
+) -> dict[str, SoftwareOffset]:
+    """Return the offsets that predictions use, of all families.
+
+    Parameters
+    ----------
+    base
+        What stands already: a fit to a site's runs adds to its times, and keeps its memory.
+    found
+        The offsets of a fit.
+    is_site
+        Whether the next run is of the same site; else it is of a source of its own, whose offset nobody knows.
+    log_sigma
+        Standard deviation of the offset of a source.
+    """
+    offsets = dict(base)
+    for item in found:
+        if bool(item.source) == is_site:
+            before = offset_of(base, item.software) or SoftwareOffset()
+            sigma = item.log_sigma if is_site else float(np.hypot(item.log_sigma, log_sigma))
+            time_log = item.log + (before.time_log if is_site else 0.0)
+            offsets[item.software] = replace(before, time_log=time_log, time_log_sigma=sigma)
+    return offsets
