@@ -37,7 +37,8 @@ MAD_TO_SIGMA = 1.4826
 MIN_NOISE, MAX_NOISE = 0.05, 0.3
 """Bounds of the estimated noise: releases of one software differ by 5 %; above 30 % the model explains nothing."""
 _ROUNDS = 2
-_FIRST_NOISE = 0.1
+SITE_NOISE = 0.1
+"""Noise of a run before any is seen, and of a site's runs: releases, nodes and data differ by so much inside a source."""
 _NEARLY = 0.85
 """Share of the prior's width above which a parameter is set aside before the first solution, where slopes are rough."""
 _MOST_SELECTIONS = 4
@@ -272,7 +273,7 @@ class _Search:
         self.offsets = np.zeros(len(self.own.keys))
         if near is None:
             self.free, self.whole = all_free(space), space.centre()
-            self.noise: Noise = {True: _FIRST_NOISE, False: _FIRST_NOISE}
+            self.noise: Noise = {True: SITE_NOISE, False: SITE_NOISE}
             return
         names = [item.name for item in space.parameters]
         usual = dict(zip(names, space.centre(), strict=True))
@@ -318,12 +319,12 @@ class _Search:
 
     def _measure(self, problem: FitProblem, vector: FloatColumn) -> None:
         """Estimate noise and offsets from what the solution leaves (expectation of their squares)."""
+        if self.is_site:  # a handful of runs, most of which a parameter can follow, shows no noise
+            return
         errors = problem.moved(vector)
         self.noise = {
             kind: robust_sigma(errors, self.timed.weights * (self.timed.is_stated == kind)) for kind in (True, False)
         }
-        if self.is_site:
-            return
         variances = np.diag(np.linalg.inv(self._curvature(problem, vector)))[len(self.free) :]
         before = self.own.columns.sum(axis=0)
         self.own = self.own.rescaled(
@@ -393,6 +394,6 @@ def robust_sigma(errors: FloatColumn, weights: FloatColumn) -> float:
     order = np.argsort(np.abs(errors))
     total = np.cumsum(weights[order])
     if not total[-1] > 0:
-        return _FIRST_NOISE
+        return SITE_NOISE
     median = float(np.abs(errors)[order][np.searchsorted(total, total[-1] / 2)])
     return float(np.clip(MAD_TO_SIGMA * median, MIN_NOISE, MAX_NOISE))

@@ -12,7 +12,7 @@ from opsk.costmodel.nearness import Case, missing
 from opsk.costmodel.offset import offset_of
 from opsk.costmodel.spread import widened_log_sigma
 
-_LEAST_SHARE = 0.5
+_LEAST_SHARE = 0.7
 """Of the spread of a new site at least this much stays where the site's offset is known: what differs between runs."""
 
 
