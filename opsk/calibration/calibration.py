@@ -59,7 +59,8 @@ def calibrate(
     settings
         How runs are weighed.
     base
-        Where what is not fitted is taken from: memory, and a spread of which there are no runs; a site's fit starts there.
+        Where what is not fitted is taken from: memory, and a spread of which there are no runs; a site's fit starts
+        there.
     processes
         Sources that are left out at the same time.
     leave_out

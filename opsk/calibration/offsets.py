@@ -16,10 +16,9 @@ from opsk.costmodel.software_offset import SoftwareOffset, offset_of
 from opsk.costmodel.table import FloatColumn
 
 SHARED_LOG_SIGMA = 0.1
-"""What all families of software, and then one of them, are off before any source is seen: the model leaves out data
-loading, evaluation of logs, clocks under load, which cost a tenth at the most where somebody looked."""
+"""What all families of software, and then one of them, are off before any source is seen. Chosen by hand."""
 SOURCE_LOG_SIGMA = 0.2
-"""Offsets of sources before any is seen: one release of a framework over another, a site's clocks, its data loader."""
+"""Offsets of sources before any is seen: another release, clocks, data loading. Chosen by hand; a fit estimates it."""
 _KNOWN = 4.0
 """Sources that this guess is worth beside those of the table."""
 

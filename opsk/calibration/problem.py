@@ -7,9 +7,10 @@ offsets' standard deviations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import block_diag
 
 from opsk.calibration.free_parameters import FreeParameters
@@ -30,7 +31,7 @@ class Rows(Protocol):
 
     is_stated: BoolColumn
     weights: FloatColumn
-    columns: Mapping[str, FloatColumn]
+    columns: dict[str, npt.NDArray[Any]]
 
     def log_errors(self, efficiency: Efficiency) -> FloatColumn:
         """Return ln(predicted / measured) of every run."""

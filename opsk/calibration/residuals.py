@@ -18,7 +18,7 @@ from opsk.costmodel.software_offset import SoftwareOffset
 from opsk.costmodel.table import FloatColumn
 
 _MEMORY_OFFSET_LOG_SIGMA = 0.1
-"""Offsets of memory before any is seen: allocators and buffers of two releases of a framework differ by so much."""
+"""Offsets of memory before any is seen. Chosen by hand; a calibration with several sources estimates it."""
 _KNOWN = 4.0
 """Sources that this guess is worth beside those of the table."""
 

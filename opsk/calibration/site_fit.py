@@ -44,7 +44,7 @@ class LinearSite:
 
 
 def linear_site(runs: Sequence[TimedRun], base: Efficiency, *, log_sigma: float) -> LinearSite:
-    """Return a site whose runs are predicted with ``base`` before any is given; offsets are as wide as ``log_sigma``."""
+    """Return a site that ``base`` predicts before any run is given; offsets are as wide as ``log_sigma``."""
     settings = FitSettings(start=Start.BASE, source_exponent=0.0, most_assumed=100)
     timed = TimedRuns(runs)
     timed.weigh(settings)

@@ -29,7 +29,7 @@ CLASS_RUNS = 15
 """A class of fewer runs shows no share."""
 LEAST_LOG_SIGMA = 0.02
 """Repeated runs of one plan differ by about so much."""
-_SHORT_OF_CLASS = 0.5
+_SHORT_OF_CLASS = 1.0
 """What a class that is held too rarely costs, in the unit of the mean score of ln ratios."""
 _BELIEF = 1e-3
 """What an addition twice as large as believed costs, in the same unit: it decides only where few runs do."""
@@ -138,7 +138,7 @@ def fitted_spread(errors: Residuals) -> FittedSpread:
 
 
 def _grid(places: Sequence[int]) -> FloatColumn:
-    """Return the values of some numbers that are tried together, shape (tries, numbers); the first number is the base."""
+    """Return the values of some numbers that are tried together, shape (tries, numbers); number 0 is the base."""
     axes = np.meshgrid(*(_ADDITIONS if place else _BASES for place in places), indexing="ij")
     return np.column_stack([axis.ravel() for axis in axes])
 

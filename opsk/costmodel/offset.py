@@ -57,10 +57,8 @@ def slower(time: TimeTable, factor: FloatColumn) -> TimeTable:
         for item in fields(TimeTable)
         if isinstance(getattr(time, item.name), Mapping)
     }
-    rates = {
-        name: _scaled(getattr(time, name), 1.0 / factor)
-        for name in ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "hfu")
-    }
+    names = ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "hfu")
+    rates: dict[str, Any] = {name: _scaled(getattr(time, name), 1.0 / factor) for name in names}
     return replace(time, step_s=_scaled(time.step_s, factor), **rates, **times)
 
 

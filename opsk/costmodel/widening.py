@@ -9,7 +9,7 @@ from functools import lru_cache
 from opsk.costmodel.efficiency import Efficiency, Spread
 from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.costmodel.nearness import Case, missing
-from opsk.costmodel.offset import offset_of
+from opsk.costmodel.software_offset import offset_of
 from opsk.costmodel.spread import widened_log_sigma
 
 _LEAST_SHARE = 0.7
@@ -38,14 +38,12 @@ def widened(
     """
     time = widened_log_sigma(spread.time_log_sigma, spread.time_assumed_log_sigma, time_inputs)
     memory = widened_log_sigma(spread.memory_log_sigma, spread.memory_assumed_log_sigma, memory_inputs)
+    new_time = (getattr(spread, f"time_new_{name}_log_sigma") for name in time_lacks)
+    new_memory = (getattr(spread, f"memory_new_{name}_log_sigma") for name in memory_lacks)
     return replace(
         spread,
-        time_log_sigma=_root_of_sum(
-            float(time), (getattr(spread, f"time_new_{name}_log_sigma") for name in time_lacks)
-        ),
-        memory_log_sigma=_root_of_sum(
-            float(memory), (getattr(spread, f"memory_new_{name}_log_sigma") for name in memory_lacks)
-        ),
+        time_log_sigma=_root_of_sum(float(time), new_time),
+        memory_log_sigma=_root_of_sum(float(memory), new_memory),
     )
 
 
