@@ -342,7 +342,7 @@ class _Search:
         """Return the fit."""
         problem, vector = self.problem, self.vector
         whole, offsets = problem.split(vector)
-        covariance: FloatColumn = np.linalg.inv(self._curvature(problem, vector))
+        covariance: FloatColumn = np.asarray(np.linalg.inv(self._curvature(problem, vector)), dtype=np.float64)
         size = len(self.free)
         found = self.own.described(offsets, covariance[size:, size:], self.timed.weights)
         parameters = self._described(whole, np.sqrt(np.diag(covariance)[:size]))
@@ -385,8 +385,7 @@ class _Search:
                 prior=item.prior.centre,
                 standard_error=float(own[place] * scales[place]),
                 width=float(own[place]),
-                is_identified=place in self.free.free
-                and not (self.is_site and own[place] > IDENTIFIED * before[place]),
+                is_identified=place in told,
                 runs=int(np.count_nonzero(slopes[:, place])),
                 source=item.prior.source,
             )
