@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from opsk.costmodel.elementwise import looked_up, when, where
+from opsk.costmodel.nearness import Case
+from opsk.costmodel.software_offset import SoftwareOffset
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -130,9 +132,19 @@ class Spread:
     Parameters
     ----------
     time_log_sigma, memory_log_sigma
-        Of runs whose every input is stated.
+        Of runs whose every input is stated and that are near to others that were measured.
     time_assumed_log_sigma, memory_assumed_log_sigma
         Of runs some of whose inputs are assumed.
+    time_new_gpu_log_sigma, memory_new_gpu_log_sigma
+        What is added where no run on that chip generation was measured.
+    time_new_software_log_sigma, memory_new_software_log_sigma
+        What is added where that family of software was not measured there.
+    time_new_kind_log_sigma, memory_new_kind_log_sigma
+        What is added where no model of that kind (dense, of experts, hybrid, with adapters) was.
+    time_new_precision_log_sigma, memory_new_precision_log_sigma
+        What is added where that number format was not measured on that chip generation.
+    time_offset_log_sigma, memory_offset_log_sigma
+        The part of the first that sources and software have in common: what a site learns of itself takes it away.
     memory_fit_log_sigma
         What the chance to fit adds to that: a published peak is that of a few steps of one rank; fragmentation,
         uneven ranks and later steps come on top, and a run that died of them published no peak.
@@ -140,8 +152,18 @@ class Spread:
 
     time_log_sigma: float = 0.15
     time_assumed_log_sigma: float = 0.25
+    time_new_gpu_log_sigma: float = 0.15
+    time_new_software_log_sigma: float = 0.15
+    time_new_kind_log_sigma: float = 0.1
+    time_new_precision_log_sigma: float = 0.1
+    time_offset_log_sigma: float = 0.0
     memory_log_sigma: float = 0.06
     memory_assumed_log_sigma: float = 0.2
+    memory_new_gpu_log_sigma: float = 0.0
+    memory_new_software_log_sigma: float = 0.1
+    memory_new_kind_log_sigma: float = 0.1
+    memory_new_precision_log_sigma: float = 0.05
+    memory_offset_log_sigma: float = 0.0
     memory_fit_log_sigma: float = 0.10
 
 
@@ -149,8 +171,9 @@ class Spread:
 class Efficiency:
     """All efficiency parameters; ``gpu`` by architecture (``""`` is any other), ``software`` by family.
 
-    ``fit`` says which runs the values were fitted to, ``fitted`` which families of software were measured on which
-    chip generations; empty is "not known".
+    ``offset`` is what families of software have in common beyond that, by name. ``fit`` says which runs the values were
+    fitted to, ``fitted`` and ``fitted_memory`` of which cases times and peaks of memory were measured; empty is "not
+    known". ``widths`` says how well fitted values are known, by their name, on the scale of their prior.
     """
 
     gpu: Mapping[str, GpuEfficiency] = field(default_factory=lambda: {"": GpuEfficiency()})
@@ -159,7 +182,10 @@ class Efficiency:
     memory: MemoryEfficiency = MemoryEfficiency()
     spread: Spread = Spread()
     fit: str = "chosen by hand"
-    fitted: frozenset[tuple[str, str]] = frozenset()
+    fitted: frozenset[Case] = frozenset()
+    fitted_memory: frozenset[Case] = frozenset()
+    widths: Mapping[str, float] = field(default_factory=dict)
+    offset: Mapping[str, SoftwareOffset] = field(default_factory=dict)
 
     def for_gpu(self, architecture: str) -> GpuEfficiency:
         """Return the parameters of a chip generation, those of any other where it was never fitted."""
@@ -167,7 +193,8 @@ class Efficiency:
 
     def knows(self, architecture: str, software: Software) -> bool:
         """Return whether runs of this software on this chip generation were measured, or it is not known which were."""
-        return not self.fitted or (architecture, software.value) in self.fitted
+        wanted = (architecture, software.value)
+        return not self.fitted or any((case.architecture, case.software) == wanted for case in self.fitted)
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""

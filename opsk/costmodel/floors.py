@@ -37,6 +37,7 @@ from opsk.costmodel.memory.buffers import buffers_of, nccl_bytes
 from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.memory.states import state_bytes
+from opsk.costmodel.offset import factor_of
 from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount, count_parameters
 from opsk.costmodel.pipeline import Stages, stages_of
@@ -177,8 +178,11 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
-        needed_bytes=(_least_device_bytes(family, parameters) - steps) / _cached(efficiency) * _ROUNDING,
-        recompute_s=forward_s * slower * _ROUNDING,
+        needed_bytes=(_least_device_bytes(family, parameters) - steps)
+        / _cached(efficiency)
+        * _offset(family, "memory")
+        * _ROUNDING,
+        recompute_s=forward_s * slower * _offset(family, "time") * _ROUNDING,
     )
 
 
@@ -269,8 +273,15 @@ def _step_s(family: _Family, parts_s: FloatColumn) -> FloatColumn:
     whole = (
         parts_s + family.software.step_overhead_s + tied_embedding(family.model, family.shares, family.machine).total
     )
-    slower: FloatColumn = whole * (1.0 + straggling(family.shares, family.machine, family.software)) * _ROUNDING
-    return slower
+    slower = 1.0 + straggling(family.shares, family.machine, family.software)
+    found: FloatColumn = whole * slower * _offset(family, "time") * _ROUNDING
+    return found
+
+
+def _offset(family: _Family, quantity: str) -> FloatColumn:
+    """Return what multiplies the time or the memory of every plan of the family."""
+    found = factor_of(family.efficiency.offset, family.plans, quantity)
+    return np.ones(len(family.plans)) if found is None else found
 
 
 def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
@@ -286,6 +297,7 @@ def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
     ]
     work_s = shares.micro_batches * np.minimum.reduce(works).min(axis=0)
     dense_s = np.minimum(useful_flop / (shares.gpus * machine.matmul_flop_per_s), work_s) * _ROUNDING
+    dense_s = dense_s * np.minimum(_offset(family, "time"), 1.0)
     state = STATE_FRACTIONS
     gpu_j = machine.tdp_w * (state.idle * step_s + (state.computing - state.idle) * dense_s)
     found: FloatColumn = shares.gpus * (gpu_j + (machine.host_w + machine.network_w) * step_s)
@@ -390,5 +402,6 @@ def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool)
     # a step's own buffers would count with the head that is left out here: then the largest stage proves nothing
     largest = (fullest + beside).max(axis=0) / _cached(family.efficiency)
     of_largest = np.where(states.step.max(axis=0) == 0.0, largest, 0.0)
-    found: FloatColumn = np.maximum((fullest + beside).min(axis=0), of_largest) * _ROUNDING
+    least = np.maximum((fullest + beside).min(axis=0), of_largest)
+    found: FloatColumn = least * _offset(family, "memory") * _ROUNDING
     return found

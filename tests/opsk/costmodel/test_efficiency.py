@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, SoftwareColumns, SoftwareEfficiency
+from opsk.costmodel.nearness import Case
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.workload.plan import Plan, Software
@@ -66,7 +67,7 @@ def test_a_generation_that_was_never_fitted_has_the_values_of_any_other() -> Non
 
 
 def test_it_is_known_what_was_measured_where() -> None:
-    fitted = Efficiency(fitted=frozenset({("hopper", "megatron-core")}))
+    fitted = Efficiency(fitted=frozenset({Case(architecture="hopper", software="megatron-core")}))
     assert fitted.knows("hopper", Software.MEGATRON_CORE)
     assert not fitted.knows("hopper", Software.PYTORCH)
     assert not fitted.knows("ampere", Software.MEGATRON_CORE)
