@@ -15,7 +15,7 @@ import numpy as np
 from opsk.costmodel.software_offset import SoftwareOffset, offset_of
 from opsk.costmodel.table import FloatColumn
 
-SHARED_LOG_SIGMA = 0.1
+SHARED_LOG_SIGMA = 0.05
 """What all families of software, and then one of them, are off before any source is seen. Chosen by hand."""
 SOURCE_LOG_SIGMA = 0.2
 """Offsets of sources before any is seen: another release, clocks, data loading. Chosen by hand; a fit estimates it."""
