@@ -37,8 +37,6 @@ def fill_memory(filling: Filling) -> None:
     _take_formats(filling)
     _take_offload(filling)
     _take_kernels(filling)
-    if filling.get("model.experts") and (factor := fraction_of(_said(filling, "moe.capacity_factor"), most=1e3)):
-        filling.values["model.capacity_factor"] = factor
     if (layers := _said(filling, "mtp.layers")).isascii() and layers.isdigit() and len(layers) < 4:
         filling.values["model.mtp_layers"] = int(layers)
     for name, said in filling.options.items():

@@ -129,7 +129,9 @@ def test_the_loss_is_fused_by_megatron_itself_or_by_transformer_engine() -> None
 
 
 def test_capacity_and_predicted_tokens_are_the_models() -> None:
-    model = completed(f"{MOE} --moe-expert-capacity-factor 1.5 --mtp-num-layers 1").model
+    model = completed(
+        f"{MOE} --moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity --mtp-num-layers 1"
+    ).model
     assert model is not None
     assert (model.capacity_factor, model.mtp_layers) == (1.5, 1)
 

@@ -52,4 +52,4 @@ def test_weights_are_kept_in_fp8_where_it_is_stated_or_usual(columns: dict[str, 
 
 def test_fused_losses_are_those_of_the_software() -> None:
     assert one(software="megatron-core", loss_kernel="fused").plan.loss is Loss.MEGATRON_FUSED
-    assert one(software="pytorch-fsdp", loss_kernel="fused").plan.loss is Loss.CHUNKED
+    assert one(software="pytorch-fsdp", loss_kernel="fused").plan.loss is Loss.KERNEL
