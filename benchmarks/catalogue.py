@@ -79,6 +79,7 @@ BENCHMARKS = (
         wants="CALCULON",
     ),
     Benchmark(name="calibrate_speed", title="A calibration", usual_s=60, wants="RUNS"),
+    Benchmark(name="site_learning", title="What a site learns from three runs", usual_s=60, wants="RUNS"),
     Benchmark(name="test_suite", title="make test and make quick", usual_s=1900, is_asked_for=True),
 )
 

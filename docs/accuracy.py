@@ -1,7 +1,8 @@
 """Writes ``docs/accuracy.md``, how far predictions are from measured runs: ``python docs/accuracy.py RUNS.csv``.
 
-``--calibration FILE`` is what ``opsk calibrate RUNS.csv --reference kor=15 --json`` printed, the fit that ships, with
-the errors of sources left out; ``--plain FILE`` the same without ``--reference``, to show what that choice does.
+``--calibration FILE`` is what ``opsk calibrate RUNS.csv --from-priors --without nano,prim,atr,lgrt,mlp --json``
+printed, with the errors of sources left out; ``--unseen FILE`` what ``opsk validate RUNS.csv --efficiency FIT --json``
+printed with that fit, of which only the sources that were put aside are shown.
 ``--calculon SEARCHES`` adds what opsk says of Calculon's best plans (``docs/calculon_tables.py``). Why the worst rows
 miss is told in ``docs/accuracy-why.toml``. The page depends on these files and the code alone.
 """
@@ -21,7 +22,7 @@ from page_table import NOTHING, table
 
 from opsk.calibration.reliability import Reliability
 from opsk.calibration.runs import Runs, read_runs
-from opsk.calibration.scoring import ErrorSummary, Score, ScoredRun, error_summary
+from opsk.calibration.scoring import ErrorSummary, Score, ScoredRun, error_summary, quantile
 from opsk.calibration.validation import Validation, validate_runs
 from opsk.costmodel.verdict import Verdict
 
@@ -59,7 +60,7 @@ _KINDS = ("time", "memory")
 
 
 def page(
-    runs: Runs, calibration: Document | None, plain: Document | None, texts: Texts, searches: Path | None = None
+    runs: Runs, calibration: Document | None, aside: Document | None, texts: Texts, searches: Path | None = None
 ) -> str:
     """Return the page."""
     validation = validate_runs(runs)
@@ -68,14 +69,15 @@ def page(
         "docs/accuracy-why.toml: change those, not this page. -->\n\n",
         texts.parts["how_to_read"],
         f"\n\n{len(validation.rows)} of {len(runs)} rows predicted. Efficiencies fitted to {validation.fit}.\n",
-        f"\n## Sources never seen\n\n{texts.parts['unseen']}\n\n## Targets\n\n",
+        f"\n## Sources never seen\n\n{texts.parts['unseen']}\n",
+        *unseen(aside),
+        *left_out(calibration),
+        "\n## Targets\n\n",
         table(("what", "aim", "reached", "met"), targets(validation, calibration)),
         f"\n{texts.parts['speed']}\n\n## What these numbers are worth\n\n{texts.parts['worth']}\n",
-        *reference(calibration, plain, texts),
         "\n## Time\n\n",
         errors(validation.report.time),
         *groups(validation, "time"),
-        *left_out(calibration),
         *nine(validation),
         "\n## Memory\n\n",
         errors(validation.report.memory),
@@ -98,7 +100,7 @@ def targets(validation: Validation, calibration: Document | None) -> Iterator[Ta
     kor = error_summary([row.time for row in validation.rows if row.time and row.run.source == KORTHIKANTI])
     reached = NOTHING if kor is None else f"mean {kor.mean_absolute_error:.1%}, max {kor.max_absolute_error:.1%}"
     is_met = kor and kor.mean_absolute_error <= 0.03 and kor.max_absolute_error <= 0.06
-    yield "Korthikanti et al. 2022, 9 runs, weighed 15 times", "mean ≤ 3 %, max ≤ 6 %", reached, _yes(is_met)
+    yield "Korthikanti et al. 2022, 9 runs", "mean ≤ 3 %, max ≤ 6 %", reached, _yes(is_met)
     yield _within("time, inputs stated", time["stated"], median=0.06, p90=0.18)
     yield _left_out_stated(calibration)
     yield _within("time, inputs assumed", time["assumed"], median=0.12)
@@ -162,21 +164,46 @@ def _cross_validation(calibration: Document | None) -> Mapping[str, Any]:
     return (calibration or {}).get("cross_validation") or {}
 
 
-def reference(calibration: Document | None, plain: Document | None, texts: Texts) -> Iterator[str]:
-    """Yield what it does to weigh one source as a reference."""
-    if not (calibration and plain):
+ASIDE = ("nano", "prim", "atr", "lgrt", "mlp")
+"""Sources that were in no fit; see docs/adr/0016-sources-put-aside.md."""
+
+
+def unseen(document: Document | None) -> Iterator[str]:
+    """Yield the errors of the sources that were put aside, under the fit that did not see them."""
+    if not document:
         return
-    yield f"\n### The reference source\n\n{texts.parts['reference']}\n\n"
-    lines = []
-    for name, document in (("weighed 15 times (shipped)", calibration), ("weighed as every source", plain)):
-        within, without = document["fit"], _cross_validation(document)
-        cells = [within["by_source"][KORTHIKANTI], without["by_source"][KORTHIKANTI], within["stated"]]
-        stated = without["stated"]
-        lines.append(
-            (name, *(f"{cell['median']:.1%}" for cell in cells), f"{stated['median']:.1%}, P90 {stated['p90']:.1%}")
+    rows = [row for row in document["rows"] if row["id"].partition("-")[0] in ASIDE]
+    told = [row for row in rows if "error" in row]
+    yield f"\n### Sources put aside\n\n{len(told)} of {len(rows)} rows predicted.\n\n"
+    sets = {
+        f"{kind}, inputs {'stated' if is_stated else 'assumed'}": (
+            kind,
+            [row for row in told if row["error"].get(kind) and row["stated"][kind] == is_stated],
         )
-    head = ("`kor` is", "`kor`", "`kor` left out", "all stated rows", "the same, source left out")
-    yield table(head, lines) + "\nMedians of the absolute error of the step's time.\n"
+        for kind in _KINDS
+        for is_stated in (True, False)
+    }
+    sets |= {
+        f"`{source}`, {kind}": (
+            kind,
+            [row for row in told if row["id"].partition("-")[0] == source and row["error"].get(kind)],
+        )
+        for source in ASIDE
+        for kind in _KINDS
+    }
+    lines = [
+        _unseen_line(name, [row["error"][kind] for row in members]) for name, (kind, members) in sets.items() if members
+    ]
+    yield table(("", "rows", "median", "P90", "bias", "in range"), lines)
+
+
+def _unseen_line(name: str, scores: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the figures of some rows of ``opsk validate --json``."""
+    signed = sorted(score["error"] for score in scores)
+    errors = sorted(map(abs, signed))
+    held = sum(score["in_range"] for score in scores) / len(scores)
+    figures = (f"{quantile(errors, 0.5):.1%}", f"{quantile(errors, 0.9):.1%}", f"{quantile(signed, 0.5):+.1%}")
+    return (name, str(len(scores)), *figures, f"{held:.0%}")
 
 
 def groups(validation: Validation, kind: str) -> Iterator[str]:
@@ -367,13 +394,11 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, help="table of measured runs")
-    parser.add_argument(
-        "--calibration", type=Path, help="what opsk calibrate RUNS.csv --reference kor=15 --json printed"
-    )
-    parser.add_argument("--plain", type=Path, help="the same without --reference")
+    parser.add_argument("--calibration", type=Path, help="what opsk calibrate RUNS.csv --from-priors --json printed")
+    parser.add_argument("--unseen", type=Path, help="what opsk validate --json printed with that fit")
     parser.add_argument("--calculon", type=Path, help="record of Calculon's searches")
     asked = parser.parse_args()
-    documents = _document(asked.calibration), _document(asked.plain)
+    documents = _document(asked.calibration), _document(asked.unseen)
     PAGE.write_text(page(read_runs(asked.runs), *documents, read_texts(TEXTS), asked.calculon), encoding="utf-8")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from opsk.cli.efficiency_choice import unmeasured
 from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.nearness import case_of
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PredictionTable
@@ -148,8 +149,7 @@ class Adviser:
         efficiency = with_assumed(
             self.efficiency,
             guesses(bare.workload, bare.assumed),
-            architecture=cluster.node.gpu.architecture,
-            software=plan.software,
+            case_of(model, plan, cluster),
         )
         prediction = self._prediction(model, plan, cluster, efficiency)
         verdict = verdict_of(float(prediction.memory.fit_probability))

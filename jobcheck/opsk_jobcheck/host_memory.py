@@ -14,6 +14,7 @@ from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import format_bytes
+from opsk.workload.memory_settings import fraction_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan
 from opsk.workload.workload import Problem, Workload
@@ -21,9 +22,8 @@ from opsk_jobcheck.readers.deepspeed import ELSEWHERE, PARTLY
 from opsk_jobcheck.request import MEMORY_OPTIONS
 
 _FRACTION = "optimizer.offload_fraction"
-_OPEN = (PARTLY, ELSEWHERE, _FRACTION)
+_OPEN = (PARTLY, ELSEWHERE)
 """Options of a workload that moves a part only, or elsewhere: what the host has to hold is not known."""
-_ALL = re.compile(r"1(\.0*)?")
 STATE_INPUTS = frozenset(
     {"model.layers", "model.hidden", "model.ffn", "model.gated_mlp", "model.experts", "model.expert_ffn"}
     | {"model.vocab", "plan.sharding", "plan.states", "plan.precision"}
@@ -72,7 +72,8 @@ def why_partly(options: Iterable[tuple[str, str]]) -> str | None:
     """Return why the GPU memory of a workload cannot be told that moves a part of its states only; ``None`` else."""
     given = dict(options)
     fraction = given.get(_FRACTION)
-    if PARTLY not in given and (fraction is None or _ALL.fullmatch(fraction) or "optimizer.offload" not in given):
+    is_known = fraction is None or fraction_of(fraction) is not None
+    if PARTLY not in given and (is_known or "optimizer.offload" not in given):
         return None
     return "a part of the optimizer is kept in host memory, and opsk predicts all of it there or none"
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from opsk.calibration.cross_validation import CrossValidation, ErrorFigures, cross_validate, figures_by
 from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, unit_of
-from opsk.calibration.fit import Fit, FitSettings, TimedRun, fit_time
-from opsk.calibration.predictions import predictions_of
+from opsk.calibration.fit import Fit, FitSettings, Start, TimedRun, fit_time
+from opsk.calibration.residuals import memory_offset_log_sigma, memory_offsets, memory_residuals, time_residuals
 from opsk.calibration.runs import Run
-from opsk.calibration.spread import COVERAGE, FittedSpread, coverage, fitted_spread
+from opsk.calibration.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
 from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
-from opsk.costmodel.inputs import MEMORY_INPUTS
+from opsk.costmodel.nearness import ASPECTS, Case, case_of
 from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.table import FloatColumn, IntColumn
+from opsk.costmodel.table import FloatColumn
 from opsk.errors import InputError
 
 _MEANINGS: Mapping[str, Mapping[str, str]] = {
@@ -29,20 +29,13 @@ _MEANINGS: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residuals:
-    """Errors ln(predicted / measured) of runs, and how many inputs of each nobody stated."""
-
-    log_errors: FloatColumn
-    assumed_inputs: IntColumn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """All that was found; ``origins`` says of every value of ``efficiency`` where it comes from."""
 
     runs: tuple[TimedRun, ...]
     fit: Fit
     cross_validation: CrossValidation | None
+    time: Residuals | None
     memory: Residuals
     efficiency: Efficiency
     origins: Mapping[str, str]
@@ -66,11 +59,12 @@ def calibrate(
     settings
         How runs are weighed.
     base
-        Where what is not fitted is taken from: memory, and a spread of which there are no runs.
+        Where what is not fitted is taken from: memory, and a spread of which there are no runs; a site's fit starts
+        there.
     processes
         Sources that are left out at the same time.
     leave_out
-        Whether sources are left out at all; without, ranges are only as wide as the errors of the fit itself.
+        Whether sources are left out at all; without, ranges stay as wide as those of ``base``.
     progress
         Called with a line for people after each step.
 
@@ -91,91 +85,102 @@ def calibrate(
         validated = cross_validate(
             timed,
             settings,
+            base=base,
+            near=fit.near,
             processes=processes,
             progress=lambda source, done, total: progress(f"left out {source} ({done} of {total})"),
         )
-    memory = memory_residuals(runs, fit.efficiency)
-    spread, origins = _spread(base.spread, time_residuals(timed, fit, validated), memory)
-    named = {item.name: origin_of(item) for item in fit.parameters}
+    is_site = (settings or FitSettings()).start is Start.BASE
+    time = None if validated is None else time_residuals(timed, validated.log_errors)
+    memory, cases = memory_residuals(runs, fit.efficiency)
+    wide = None if is_site else _widths(time, memory)
+    offset = fit.efficiency.offset
+    spread = base.spread
+    if wide is not None:
+        spread = replace(
+            _spread(spread, *wide),
+            time_offset_log_sigma=fit.offset_log_sigma,
+            memory_offset_log_sigma=memory_offset_log_sigma(memory, cases),
+        )
+    elif cases:
+        offset = memory_offsets(memory, cases, fit.efficiency)
     efficiency = replace(
-        fit.efficiency, spread=spread, fit=_description(timed, fit, settings), fitted=_measured_pairs(timed, fit)
+        fit.efficiency,
+        spread=spread,
+        offset=offset,
+        fit=_description(timed, fit, base if is_site else None),
+        fitted=_cases(timed, fit) | (base.fitted if is_site else frozenset()),
+        fitted_memory=frozenset(cases) | (base.fitted_memory if is_site else frozenset()),
+        widths={**(base.widths if is_site else {}), **fit.efficiency.widths},
     )
     return Calibration(
         runs=timed,
         fit=fit,
         cross_validation=validated,
+        time=time,
         memory=memory,
         efficiency=efficiency,
-        origins={**_unfitted(efficiency), **named, **origins},
+        origins=_origins(fit, efficiency, spread if wide is not None else None),
     )
 
 
-def time_residuals(runs: Sequence[TimedRun], fit: Fit, validated: CrossValidation | None) -> Residuals:
-    """Return the errors of the runs that were used, in sample and, where there are any, left out as well."""
-    used = fit.weights > 0
-    assumed = np.array([run.assumed_inputs for run in runs])[used]
-    sets = [fit.log_errors[used]] + ([] if validated is None else [validated.log_errors[used]])
-    return Residuals(log_errors=np.concatenate(sets), assumed_inputs=np.tile(assumed, len(sets)))
-
-
-def memory_residuals(runs: Sequence[Run], efficiency: Efficiency) -> Residuals:
-    """Return the errors of predicted memory, by each run's own definition of it."""
-    measured = [run for run in runs if run.measured.peak_mem_bytes and not run.is_memory_unusable]
-    found, _ = predictions_of(measured, efficiency)
-    pairs = [
-        (np.log(prediction.memory_bytes.expected / run.measured.peak_mem_bytes), run)
-        for run, prediction in zip(measured, found, strict=True)
-        if prediction is not None and run.measured.peak_mem_bytes
-    ]
-    return Residuals(
-        log_errors=np.array([error for error, _ in pairs], dtype=np.float64),
-        assumed_inputs=np.array(
-            [sum(entry.field in MEMORY_INPUTS for entry in run.assumed) for _, run in pairs], dtype=np.int64
-        ),
+def _widths(time: Residuals | None, memory: Residuals) -> tuple[FittedSpread | None, FittedSpread | None]:
+    """Return the spreads of time and memory; none where nothing was left out, or measured."""
+    return (
+        None if time is None else fitted_spread(time),
+        fitted_spread(memory) if len(memory.log_errors) else None,
     )
 
 
-def _spread(base: Spread, time: Residuals, memory: Residuals) -> tuple[Spread, dict[str, str]]:
-    """Return the spread that the errors ask for, and where each value comes from."""
+def _spread(base: Spread, time: FittedSpread | None, memory: FittedSpread | None) -> Spread:
+    """Return the spread that the errors of sources left out ask for."""
     values: dict[str, float] = {}
-    origins: dict[str, str] = {}
-    for name, errors in (("time", time), ("memory", memory)):
-        found = fitted_spread(errors.log_errors, errors.assumed_inputs) if len(errors.log_errors) else FittedSpread()
-        for field, sigma, kind in (
-            (f"{name}_log_sigma", found.stated_log_sigma, errors.assumed_inputs == 0),
-            (f"{name}_assumed_log_sigma", found.assumed_log_sigma, errors.assumed_inputs > 0),
-        ):
-            if sigma is not None:
-                values[field] = sigma
-                origins[f"spread.{field}"] = f"ranges hold {COVERAGE:.1%} of {np.count_nonzero(kind)} errors"
-    return replace(base, **values), origins
+    for name, found in (("time", time), ("memory", memory)):
+        if found is not None:
+            values[f"{name}_log_sigma"] = found.log_sigma
+            values[f"{name}_assumed_log_sigma"] = found.assumed_log_sigma
+            values |= {f"{name}_new_{aspect}_log_sigma": sigma for aspect, sigma in found.new.items()}
+    return replace(base, **values)
 
 
-def _unfitted(efficiency: Efficiency) -> dict[str, str]:
-    """Return the origin of values of families that have no runs of their own."""
-    return {
+def _origins(fit: Fit, efficiency: Efficiency, spread: Spread | None) -> dict[str, str]:
+    """Return where each value comes from, by its name in the file."""
+    found = {
         f"software.{family.value}.{item.name}": "no runs: what the families with runs share"
         for family in efficiency.software
         for item in fields(SoftwareEfficiency)
     }
+    free = {fit.space.parameters[place].name for place in fit.free.free}
+    for place, (item, known) in enumerate(zip(fit.space.parameters, fit.parameters, strict=True)):
+        parent = fit.space.parents[place]
+        is_drawn = known.name not in free and parent >= 0 and fit.space.parameters[parent].name in free
+        found[item.name] = origin_of(known, is_drawn=is_drawn)
+    for offset in fit.offsets:
+        name = f"offset.{offset.software or 'other'}.time_log"
+        found.setdefault(name, f"± {offset.log_sigma:.2g} from {offset.runs} runs")
+    if spread is not None:
+        found |= {f"spread.{item.name}": f"{COVERAGE:.0%} of the errors of sources left out" for item in fields(Spread)}
+        found |= {f"spread.{name}_offset_log_sigma": "offsets of sources and software" for name in ("time", "memory")}
+        found["spread.memory_fit_log_sigma"] = "not fitted"
+    return found
 
 
-def _measured_pairs(runs: Sequence[TimedRun], fit: Fit) -> frozenset[tuple[str, str]]:
-    """Return chip generation and software of all runs that the fit used."""
+def _cases(runs: Sequence[TimedRun], fit: Fit) -> frozenset[Case]:
+    """Return the cases of all runs that the fit used."""
     return frozenset(
-        (run.cluster.node.gpu.architecture, run.plan.software.value)
-        for run, weight in zip(runs, fit.weights, strict=True)
-        if weight > 0
+        case_of(run.model, run.plan, run.cluster) for run, weight in zip(runs, fit.weights, strict=True) if weight > 0
     )
 
 
-def _description(runs: Sequence[TimedRun], fit: Fit, settings: FitSettings | None) -> str:
-    """Return what a fit was fitted to, in one line, and what weighed more than its share."""
+def _description(runs: Sequence[TimedRun], fit: Fit, base: Efficiency | None) -> str:
+    """Return what a fit was fitted to, in one line."""
     sources = sorted({run.source for run, weight in zip(runs, fit.weights, strict=True) if weight > 0})
     text = f"{np.count_nonzero(fit.weights)} timed runs of {len(sources)} sources: {', '.join(sources)}"
-    references = (settings or FitSettings()).reference_sources
-    weighed = ", ".join(f"{source} x {weight:g}" for source, weight in sorted(references.items()))
-    return f"{text}; reference: {weighed}" if weighed else text
+    return text if base is None else f"{text}; from the fit to {base.fit}"[:MOST_TEXT]
+
+
+MOST_TEXT = 2000
+"""Longest description that an efficiency file may have."""
 
 
 def calibration_text(calibration: Calibration) -> str:
@@ -197,7 +202,9 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
             "assumed_log_sigma": fit.assumed_log_sigma,
             **_figures(calibration.runs, fit.log_errors),
         },
-        "spread": {**asdict(calibration.efficiency.spread), "coverage": dict(_coverage(calibration))},
+        "offsets": [asdict(offset) for offset in fit.offsets],
+        "offset_log_sigma": fit.offset_log_sigma,
+        "spread": {**asdict(calibration.efficiency.spread), "coverage": _coverage(calibration)},
     }
 
 
@@ -213,6 +220,8 @@ def _parameters(fit: Fit) -> Iterator[tuple[str, dict[str, Any]]]:
                 "unit": unit_of(place.field),
                 "what": _MEANINGS[place.section].get(place.field, ""),
                 "identified": known.is_identified,
+                "width": known.width,
+                "prior_source": known.source,
                 "runs": known.runs,
             },
         )
@@ -230,13 +239,28 @@ def _figures(runs: Sequence[TimedRun], log_errors: FloatColumn) -> dict[str, Any
     }
 
 
-def _coverage(calibration: Calibration) -> Iterator[tuple[str, float | None]]:
-    """Yield the share of runs that their ranges hold: fitted, left out, and of memory."""
-    spread, validated = calibration.efficiency.spread, calibration.cross_validation
-    time = (spread.time_log_sigma, spread.time_assumed_log_sigma)
-    memory = (spread.memory_log_sigma, spread.memory_assumed_log_sigma)
-    assumed = np.array([run.assumed_inputs for run in calibration.runs])
-    yield "time", coverage(calibration.fit.log_errors, assumed, *time)
-    yield "time_left_out", None if validated is None else coverage(validated.log_errors, assumed, *time)
-    errors = calibration.memory
-    yield "memory", coverage(errors.log_errors, errors.assumed_inputs, *memory) if len(errors.log_errors) else None
+def _coverage(calibration: Calibration) -> dict[str, Any]:
+    """Return the share of runs that their ranges hold: fitted, left out, and of memory, and by class."""
+    spread = calibration.efficiency.spread
+    time, memory = calibration.time, calibration.memory
+    fitted = time_residuals(calibration.runs, calibration.fit.log_errors)
+    time_spread, memory_spread = _fitted_of(spread, "time"), _fitted_of(spread, "memory")
+    has_memory = len(memory.log_errors) > 0
+    return {
+        "time": coverage(fitted, time_spread)["overall"],
+        "time_left_out": None if time is None else coverage(time, time_spread)["overall"],
+        "memory": coverage(memory, memory_spread)["overall"] if has_memory else None,
+        "time_unseen_widths": None if time is None else coverage_unseen(time),
+        "memory_unseen_widths": coverage_unseen(memory) if has_memory else None,
+        "time_by_class": None if time is None else coverage(time, time_spread),
+        "memory_by_class": coverage(memory, memory_spread) if has_memory else None,
+    }
+
+
+def _fitted_of(spread: Spread, quantity: str) -> FittedSpread:
+    """Return the part of a spread that is of ``time`` or ``memory``."""
+    return FittedSpread(
+        log_sigma=getattr(spread, f"{quantity}_log_sigma"),
+        assumed_log_sigma=getattr(spread, f"{quantity}_assumed_log_sigma"),
+        new={name: getattr(spread, f"{quantity}_new_{name}_log_sigma") for name in ASPECTS},
+    )

@@ -34,14 +34,16 @@ class Column:
     values: tuple[str, ...] = ()
 
 
-_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "none")
+_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "none")
 ATTENTION_KERNELS = (
+    "auto",
+    "aiter",
     *("flash", "flash1", "flash2", "flash3", "flash4", "cudnn", "te", "sdpa", "flex", "xformers", "triton", "unfused"),
 )
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "zero3/fsdp")
 PRECISIONS = (
     *("fp32", "tf32", "fp16", "amp_fp16", "bf16", "amp_bf16", "bf16-mixed", "fp8", "amp_fp8", "fp8-ds", "fp8-cs"),
-    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4"),
+    *("fp8-sc", "fp8-mx", "mxfp8", "nvfp4", "int8"),
 )
 
 
@@ -87,8 +89,10 @@ COLUMNS: tuple[Column, ...] = (
          ATTENTION_KERNELS),
         ("layer_kernels", _C, "who computes norms, activation functions and rotary positions",
          ("te", "local", "liger", "fused", "torch", "thunder")),
+        ("fused_norms", _F, "norms are one kernel beside PyTorch's own modules"),
         ("torch_compile", _F, "`torch.compile` is used"),
         ("compiler", _C, "who compiles", ("eager", "torch", "thunder", "xla")),
+        ("expandable_segments", _F, "PyTorch's allocator grows its segments"),
         ("cuda_graphs", _F, "CUDA graphs are used"),
         ("cuda_graph_scope", _W, "modules that they capture"),
         ("deterministic", _F, "deterministic kernels"),
@@ -120,7 +124,17 @@ COLUMNS: tuple[Column, ...] = (
         ("v_head_dim", _S, "width of a value head"),
         ("mtp_layers", _N, "layers of multi-token prediction, 0 for none"),
         ("window", _S, "sliding window [tokens]"),
-        ("mixer", _C, "layers other than full attention", ("mamba-hybrid", "sliding-window")),
+        ("windowed_layers", _S, "layers that have it, where not all"),
+        ("mixer", _C, "layers other than full attention; `mamba-hybrid` is `mamba2`",
+         ("mamba-hybrid", "sliding-window", "mamba", "mamba2", "gated-deltanet", "kda", "lightning")),
+        ("mixer_layers", _S, "layers with that mixer"),
+        ("mixer_heads", _S, "heads of a mixer"),
+        ("mixer_head_dim", _S, "width of one"),
+        ("mixer_groups", _S, "groups of B and C (Mamba-2), or key heads (delta rules)"),
+        ("mixer_state", _S, "length of the state, or width of a key"),
+        ("mixer_conv", _S, "tokens of the causal convolution"),
+        ("mixer_rank", _S, "rank of the step size (Mamba) or of the gates (KDA)"),
+        ("mlp_layers", _S, "layers that are an MLP alone (Nemotron-H)"),
         ("parallel_block", _F, "attention and MLP side by side"),
         ("positions", _C, "positions", ("learned", "rope", "alibi", "none")),
         ("tied_embeddings", _F, "the head is the embedding"),
@@ -163,6 +177,7 @@ COLUMNS: tuple[Column, ...] = (
         ("fsdp_prefetch", _F, "the next gather is prefetched explicitly"),
         ("fsdp_mixed_precision", _C, "Composer's word", ("pure", "default", "full")),
         ("sequence_parallel", _F, "norms and dropout are split over `tp`"),
+        ("keeps_gathered", _F, "inputs gathered over `tp` are kept for the backward"),
         ("schedule", _C, "pipeline schedule",
          ("1f1b", "interleaved", "zero-bubble", "zbv", "v-half", "v-min", "dualpipe", "gpipe", "afab")),
         ("pp_layout", _T, "layers of the stages where they are not even: `embeddings as layers`, or Megatron's layout"),
@@ -176,6 +191,7 @@ COLUMNS: tuple[Column, ...] = (
         ("recompute_layers", _S, "Megatron's `--recompute-num-layers`"),
         ("recompute_method", _C, "how those are counted", ("uniform", "block")),
         ("recompute_share", _P, "share of the layers that are recomputed"),
+        ("reentrant", _F, "layers are recomputed by PyTorch's reentrant checkpoints"),
         ("recompute_policy", _C, "with `selective`: by which operations", ("op", "minimal_flash")),
         ("offload", _T, "what is in host memory: `none`, `optimizer`, `params`, `activations`, joined by `+`"),
         ("offload_modules", _W, "whose activations"),
@@ -189,7 +205,7 @@ COLUMNS: tuple[Column, ...] = (
         ("moe_balanced", _F, "routing is forced to be even"),
         ("moe_drop", _C, "tokens above an expert's capacity", ("dropless", "drop")),
         ("capacity_factor", _Q, "capacity of an expert over its even share"),
-        ("moe_gemm", _C, "products of experts", ("grouped", "sequential", "torch_mm")),
+        ("moe_gemm", _C, "products of experts", ("grouped", "streams", "sequential", "torch_mm")),
         ("moe_permute_fusion", _F, "tokens are permuted by a fused kernel"),
     ),
     *_table(
@@ -204,14 +220,20 @@ COLUMNS: tuple[Column, ...] = (
         ("master_dtype", _C, "weights that the optimizer updates; `none`: those of `param_dtype`", _DTYPES),
         ("moment_dtype", _C, "moments of the optimizer", _DTYPES),
         ("optimizer", _C, "optimizer",
-         ("adam", "adamw", "adam8bit", "paged-adam8bit", "lamb", "lion", "adafactor", "muon", "sgd")),
+         ("adam", "adamw", "adam8bit", "adam4bit", "paged-adam8bit", "lamb", "lion", "adafactor", "muon", "sgd")),
         ("optimizer_impl", _C, "how it steps", ("fused", "foreach", "loop", "in-backward", "cpu")),
-        ("loss_kernel", _C, "who computes logits and loss", ("plain", "fused", "chunked", "liger")),
+        ("loss_kernel", _C, "who computes logits and loss", 
+         ("plain", "fused", "kernel", "fp32-kernel", "chunked", "liger")),
         ("grad_clip", _F, "the norm of the gradients is clipped"),
         ("task", _C, "task", ("pretrain", "sft", "dpo", "grpo")),
         ("finetuning", _C, "what is trained", ("full", "lora", "qlora", "frozen")),
         ("lora_rank", _S, "rank of the adapters"),
-        ("packed", _F, "several documents in one sequence"),
+        ("lora_targets", _C, "which linear layers have adapters", ("all", "attention", "query-value")),
+        ("adapter_format", _C, "adapters: as the base, or in fp32 under autocast or without",
+         ("base", "autocast", "fp32")),
+        ("base_bits", _S, "bits of a frozen base weight where not 16, or 4 for `qlora`"),
+        ("upcast_base", _F, "embedding, head and norms of a quantised base are made fp32"),
+        ("packed", _F, "several documents in one sequence; `no`: padded to the longest of a micro-batch"),
         ("data", _C, "data", ("mock", "real")),
     ),
     *_table(

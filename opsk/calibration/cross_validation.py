@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opsk.calibration.fit import FitSettings, TimedRun, TimedRuns, fit_time
+from opsk.calibration.fit import FitSettings, NearFit, TimedRun, TimedRuns, fit_time
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn
 from opsk.errors import InputError
@@ -63,6 +63,8 @@ def cross_validate(
     runs: Sequence[TimedRun],
     settings: FitSettings | None = None,
     *,
+    base: Efficiency | None = None,
+    near: NearFit | None = None,
     processes: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> CrossValidation:
@@ -74,6 +76,10 @@ def cross_validate(
         Measured runs of at least two sources.
     settings
         As for the fit.
+    base
+        As for the fit.
+    near
+        Where the fit to all runs ended; left out, each fit starts from its priors.
     processes
         Sources left out at the same time.
     progress
@@ -89,7 +95,8 @@ def cross_validate(
         raise InputError(f"{len(sources)} source of runs: nothing can be left out", hint="add runs of another source")
     origin = np.array([run.source for run in runs])
     errors = np.full(len(runs), np.nan)
-    for done, (source, found) in enumerate(_left_out(runs, sources, settings or FitSettings(), processes), start=1):
+    fits = _Fits(settings=_sendable(settings or FitSettings()), base=base, near=near)
+    for done, (source, found) in enumerate(_left_out(runs, sources, fits, processes), start=1):
         errors[origin == source] = found
         if progress is not None:
             progress(source, done, len(sources))
@@ -109,16 +116,22 @@ def figures_by(keys: npt.NDArray[Any], log_errors: FloatColumn) -> dict[str, Err
     return {key: figures for key, figures in found.items() if figures is not None}
 
 
-def without_source(runs: Sequence[TimedRun], source: str, settings: FitSettings) -> Efficiency:
+def without_source(
+    runs: Sequence[TimedRun],
+    source: str,
+    settings: FitSettings,
+    base: Efficiency | None = None,
+    near: NearFit | None = None,
+) -> Efficiency:
     """Return the efficiencies fitted to all runs but those of one source."""
-    return fit_time([run for run in runs if run.source != source], settings).efficiency
+    return fit_time([run for run in runs if run.source != source], settings, base=base, near=near).efficiency
 
 
 def _left_out(
-    runs: Sequence[TimedRun], sources: Sequence[str], settings: FitSettings, processes: int
+    runs: Sequence[TimedRun], sources: Sequence[str], fits: _Fits, processes: int
 ) -> Iterator[tuple[str, FloatColumn]]:
     """Yield each source with the errors of its runs when it is left out."""
-    errors_of = partial(_errors_of, tuple(runs), _sendable(settings))
+    errors_of = partial(_errors_of, tuple(runs), fits)
     if processes == 1:
         yield from zip(sources, map(errors_of, sources), strict=True)
         return
@@ -151,7 +164,16 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _errors_of(runs: Sequence[TimedRun], settings: FitSettings, source: str) -> FloatColumn:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fits:
+    """How every source's fit is made."""
+
+    settings: FitSettings
+    base: Efficiency | None
+    near: NearFit | None
+
+
+def _errors_of(runs: Sequence[TimedRun], fits: _Fits, source: str) -> FloatColumn:
     """Return ln(predicted / measured) of a source's runs, fitted without them."""
     own = TimedRuns([run for run in runs if run.source == source])
-    return own.log_errors(without_source(runs, source, settings))
+    return own.log_errors(without_source(runs, source, fits.settings, fits.base, fits.near))

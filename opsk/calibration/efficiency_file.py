@@ -51,27 +51,28 @@ def efficiency_toml(efficiency: Efficiency, origins: Mapping[str, str]) -> str:
         "",
         f"fit = {_quoted(efficiency.fit)}",
         "",
-        "# chip generations on which a family of software was measured",
+        "# of which chip generation, software, kind of model and number format times and peaks of memory were measured",
     ]
-    pairs = ", ".join(_quoted("/".join(pair)) for pair in sorted(efficiency.fitted))
-    lines += [f"fitted = [{pairs}]"]
+    for name, cases in (("fitted", efficiency.fitted), ("fitted_memory", efficiency.fitted_memory)):
+        lines += [f"{name} = [", *(f"    {_quoted(case.name)}," for case in sorted(cases)), "]"]
     for table, value in _tables(efficiency):
         lines += ["", f"[{table}]"]
         for item in fields(value):
             origin = origins.get(f"{table}.{item.name}", "not fitted")
             number = _number(getattr(value, item.name))
             lines.append(f"{item.name} = {number}  # {unit_of(item.name)}; {origin}")
+    if efficiency.widths:
+        lines += ["", "# how well fitted values are known: standard deviations on the scale of their prior", "[widths]"]
+        lines += [f"{_quoted(name)} = {_number(width)}" for name, width in sorted(efficiency.widths.items())]
     return "\n".join(lines) + "\n"
 
 
-def origin_of(known: FittedParameter) -> str:
-    """Return where a fitted value comes from, in few words."""
-    prior = f"prior {rounded(known.prior):g}"
-    if not known.runs:
-        return f"no runs of its own: drawn to what the others share; {prior}"
-    if not known.is_identified:
-        return f"{known.runs} runs do not tell it apart from the {prior}"
-    return f"± {known.standard_error:.2g} from {known.runs} runs, {prior}"
+def origin_of(known: FittedParameter, *, is_drawn: bool = False) -> str:
+    """Return where a value comes from, in few words; ``is_drawn`` says that it follows what its family shares."""
+    if known.is_identified:
+        return f"± {known.standard_error:.2g} from {known.runs} runs, prior {rounded(known.prior):g}"
+    untold = f"{known.runs} runs do not tell it" if known.runs else "no runs tell it"
+    return f"as the others share it; {untold}" if is_drawn else f"prior: {known.source}; {untold}"
 
 
 def rounded(value: float) -> float:
@@ -86,6 +87,8 @@ def _tables(efficiency: Efficiency) -> Iterator[tuple[str, Any]]:
     for family in sorted(efficiency.software):
         yield f"software.{family.value}", efficiency.software[family]
     yield "links", efficiency.links
+    for member in sorted(efficiency.offset):
+        yield f"offset.{member or OTHER}", efficiency.offset[member]
     yield "spread", efficiency.spread
 
 

@@ -44,7 +44,7 @@ class RobustProblem:
 
     def curvature(self, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:
         """Return half the second derivative of the cost, residuals taken as linear in the vector."""
-        found: FloatColumn = slopes.T @ (self._pull(residuals)[:, None] * slopes) + self.prior.T @ self.prior
+        found: FloatColumn = slopes.T @ (self.pull(residuals)[:, None] * slopes) + self.prior.T @ self.prior
         return found
 
     def solve(self, start: FloatColumn) -> tuple[FloatColumn, int]:
@@ -55,7 +55,7 @@ class RobustProblem:
         for step in range(1, _MOST_STEPS + 1):
             slopes = self.slopes(vector, residuals)
             curvature = self.curvature(residuals, slopes)
-            downhill = -(slopes.T @ (self._pull(residuals) * residuals))
+            downhill = -(slopes.T @ (self.pull(residuals) * residuals))
             downhill -= self.prior.T @ (self.prior @ vector - self.offset)
             before = cost
             while damping <= _MOST_DAMPING:
@@ -71,7 +71,7 @@ class RobustProblem:
                 return vector, step
         return vector, _MOST_STEPS
 
-    def _pull(self, residuals: FloatColumn) -> FloatColumn:
+    def pull(self, residuals: FloatColumn) -> FloatColumn:
         """Return the weight of every residual as soft L1 reweighs it."""
         found: FloatColumn = self.weights / np.sqrt(1.0 + residuals**2)
         return found

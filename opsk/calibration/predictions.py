@@ -1,6 +1,6 @@
 """What does the cost model say of every run of a table?
 
-Runs with as many assumed inputs are predicted together: ranges widen with their number, each for time and memory.
+Runs whose ranges are as wide are predicted together.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 
 from opsk.calibration.conventions import QUANTITIES, step_work
 from opsk.calibration.runs import Run
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency import Efficiency, Spread
+from opsk.costmodel.nearness import case_of
 from opsk.costmodel.predict import predict_rows
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable, PredictionTable
 from opsk.costmodel.verdict import Verdict, verdict_of
-from opsk.costmodel.widening import assumed_inputs, widened
+from opsk.costmodel.widening import with_assumed
 from opsk.errors import OpskError
 
 LONGEST_STEP_S = 1e7
@@ -82,17 +83,12 @@ def predictions_of(
     """
     found: list[Prediction | None] = [None] * len(runs)
     wrong: dict[int, str] = {}
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[Spread, list[int]] = {}
     for place, run in enumerate(runs):
-        inputs = assumed_inputs(
-            efficiency,
-            (entry.field for entry in run.assumed),
-            architecture=run.cluster.node.gpu.architecture,
-            software=run.plan.software,
-        )
-        groups.setdefault(inputs, []).append(place)
-    for (of_time, of_memory), places in groups.items():
-        spread = widened(efficiency.spread, time_inputs=of_time, memory_inputs=of_memory)
+        case = case_of(run.model, run.plan, run.cluster)
+        chosen = with_assumed(efficiency, (entry.field for entry in run.assumed), case)
+        groups.setdefault(chosen.spread, []).append(place)
+    for spread, places in groups.items():
         chosen = replace(efficiency, spread=spread)
         try:
             answers = _predict([runs[place] for place in places], chosen)

@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from opsk.calibration.cells import Cells
-from opsk.calibration.row_software import RunSoftware
+from opsk.calibration.row_mixers import take_mixers
+from opsk.calibration.row_software import RunSoftware, is_tuned
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB
 from opsk.workload.model import ModelShape
 from opsk.workload.public_models.lookup import public_model
@@ -24,7 +25,13 @@ WIDTH_OVER_LAYERS = 128
 OFF_BY = 0.1
 """How far the parameters of the usual shape may lie from the stated ones before the MLP is solved for [ratio]."""
 MAX_LAYERS = 1000
+TUNED_SEQ = 512
+"""Tokens to which samples of instructions are cut (train.py of tatsu-lab/stanford_alpaca)."""
+LONGEST_SEQ = 8192
+"""Tokens up to which a public model's length is taken for that of its training: it was extended afterwards."""
 _RATIO = re.compile(r"\d{1,3}(?:\.\d{1,4})?|\d{1,3}/[1-9]\d{0,2}", re.ASCII)
+_SIZE_IN_NAME = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)\s?([bBmM])(?![\w.])", re.ASCII)
+"""A number of parameters such as ``7B`` that stands by itself: not the ``7B`` of ``8x7B``."""
 _FFN_MULTIPLE = 256
 _PLAIN_WORDS = ("gpt", "opt", "bloom", "mpt", "falcon", "pythia", "neox", "cerebras", "turing", "mt-nlg", "bert", "t5")
 _PLAIN_ARCHITECTURES = ("gpt", "gpt2", "gpt3", "bert", "encoder", "t5", "opt", "bloom", "mpt", "falcon")
@@ -52,7 +59,8 @@ _FLAGS = {
 }
 """Columns that say yes or no of a model, and the fields of its shape that they decide."""
 _UNEVEN_ROUTING = 1.5
-"""Work of the busiest expert-parallel rank over the mean where routing is natural; see `opsk.costmodel.shares`."""
+"""Work of the busiest expert-parallel rank over the mean where routing is natural: an auxiliary loss leaves the busiest
+expert 1.5 to 1.7 times the mean (MaxVio of 0.5 to 0.7 in arXiv 2408.15664, recalled, not read again)."""
 _CAPACITY = 1.0
 
 
@@ -63,6 +71,9 @@ def model_of(cells: Cells, software: RunSoftware, *, fused_attention: bool) -> M
     if is_moe and "ffn" in stated:
         stated["expert_ffn"] = stated.pop("ffn")
     stated |= _other_sizes(cells, stated, is_moe=is_moe)
+    if "seq" not in stated and is_tuned(cells) and not cells.flag("packed"):
+        why = "samples of instructions have a few hundred tokens; Stanford Alpaca cuts them at 512"
+        stated["seq"] = int(cells.assume("model.seq", TUNED_SEQ, why))
     values = dict(stated) | _kinds(cells)
     public = None if cells.wrong else _public(cells, stated)
     if public is not None:
@@ -139,7 +150,7 @@ def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> No
     why = f"the public model {public.name}"
     plain = {item.name: item.default for item in fields(ModelShape)}
     for name, default in plain.items():
-        value = getattr(public, name)
+        value = getattr(public, name) if name != "seq" else min(public.seq, LONGEST_SEQ)
         if name in values or name in ("name", "flash_attention"):
             continue
         values[name] = value
@@ -204,7 +215,7 @@ def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
     """Fill in layers and width, from the number of parameters where one of them is missing."""
     if "layers" in values and "hidden" in values:
         return
-    params_b = cells.quantity("params_b")
+    params_b = cells.quantity("params_b") or _named_size(cells)
     if params_b is None:
         missing = [name for name in ("layers", "hidden") if name not in values]
         cells.wrong.append(f"{' and '.join(missing)} not stated, and no params_b to find out from")
@@ -224,6 +235,12 @@ def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
         found = _best(values, "layers", parameters, gated=gated, step=1, most=MAX_LAYERS)
         nearest = max(round(found / step), 1) * step
         values["layers"] = cells.assume("model.layers", nearest if abs(nearest - found) <= 1 else found, why)
+
+
+def _named_size(cells: Cells) -> float | None:
+    """Return the billions of parameters that the model's name tells, ``None`` where it tells none."""
+    found = _SIZE_IN_NAME.search(cells.text("model"))
+    return float(found[1]) * {"b": 1.0, "m": 1e-3}[found[2].lower()] if found and float(found[1]) > 0 else None
 
 
 def _best(values: Mapping[str, Any], name: str, parameters: float, *, gated: bool, step: int, most: int) -> int:
@@ -304,8 +321,7 @@ def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> Mo
         values["capacity_factor"] = cells.assume("model.capacity_factor", _CAPACITY, "no capacity is stated")
     if cells.flag("moe_balanced") is False:
         values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, "routing is natural")
-    if (window := cells.size("window")) is not None:
-        values |= {"attention_window": window, "windowed_layers": values["layers"]}
+    take_mixers(cells, values)
     if not values.get("experts"):
         for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):
             values.pop(name, None)

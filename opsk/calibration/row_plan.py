@@ -5,16 +5,22 @@ What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from opsk.calibration.cells import Cells
-from opsk.calibration.plan_choice import Stated, candidate_plans, likeliest_plan
+from opsk.calibration.plan_choice import FITS_FROM, Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
+from opsk.calibration.row_memory import memory_settings
 from opsk.calibration.row_software import (
     RunSoftware,
+    adapters_of,
+    attention_of,
+    details_of,
+    experts_of,
+    has_varied_lengths,
     is_compiled,
     loss_of,
-    moe_is_fused,
+    micro_batch_of,
     offload_of,
     optimizer_of,
     optimizer_step_of,
@@ -22,7 +28,11 @@ from opsk.calibration.row_software import (
     recompute_of,
     sharding_of,
     states_of,
+    uses_cuda_graphs,
 )
+from opsk.calibration.row_stages import balanced_ends
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Recompute, Schedule, Sharding, Software, States
@@ -48,17 +58,19 @@ _PRECISIONS = {
     "fp8-delayed": Precision.FP8,
     "fp8-cs": Precision.FP8_CURRENT,
     "fp8-current": Precision.FP8_CURRENT,
+    "fp8-rowwise": Precision.FP8_ROWWISE,
     "fp8-sc": Precision.FP8_BLOCK,
     "fp8-block": Precision.FP8_BLOCK,
     "fp8-mx": Precision.MXFP8,
     "mxfp8": Precision.MXFP8,
     "nvfp4": Precision.NVFP4,
     "fp4": Precision.NVFP4,
+    "int8": Precision.BF16,
 }
 _RECIPES = {
     "delayed": Precision.FP8,
     "tensorwise": Precision.FP8_CURRENT,
-    "rowwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_ROWWISE,
     "blockwise": Precision.FP8_BLOCK,
     "mxfp8": Precision.MXFP8,
     "nvfp4": Precision.NVFP4,
@@ -72,7 +84,6 @@ _SCHEDULES = {
     "gpipe": Schedule.GPIPE,
     "afab": Schedule.GPIPE,
 }
-_USUAL_RANK = 16
 
 
 def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
@@ -93,7 +104,22 @@ def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
         del cells.assumed[before:]
         cluster = cluster_of(cells, gpu, chosen.gpus)
     _note_choice(cells, stated, chosen)
-    return chosen, cluster
+    return _with_states_that_fit(cells, chosen, model, cluster), cluster
+
+
+def _with_states_that_fit(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
+    """Return the plan with states in 16 bits where whole fp32 ones were assumed and cannot have run on that GPU."""
+    places = [place for place, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
+    is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
+    if not places or not is_wide:
+        return plan
+    if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
+        return plan
+    del cells.assumed[places[0]]
+    states = cells.assume(
+        "plan.states", States.PURE_16BIT, f"it ran, and fp32 states do not fit on {cluster.node.gpu.name}"
+    )
+    return replace(plan, states=states)
 
 
 def gpu_count_of(stated: Stated, gpu: GpuSpec) -> int:
@@ -114,38 +140,60 @@ def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware
             tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
         if pp is None:
             pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
+    states, optimizer = _states(cells, software, precision), optimizer_of(cells)
     fixed = {
         "sharding": sharding,
         "precision": precision,
-        "states": _states(cells, software, precision),
-        "optimizer": optimizer_of(cells),
+        "states": states,
+        "optimizer": optimizer,
         "optimizer_step": optimizer_step_of(cells, software),
         "offload": offload_of(cells),
         "loss": loss_of(cells, software),
+        "attention": attention_of(cells, software, gpu),
         "compiled": is_compiled(cells, software),
         "tp_overlap": pipelines_tensor_parallel(cells, software),
-        "fused_moe": moe_is_fused(cells, software),
+        "cuda_graphs": uses_cuda_graphs(cells, software),
         "software": software.family,
         "schedule": _SCHEDULES.get(cells.choice("schedule"), Schedule.ONE_F_ONE_B),
         "shard_gpus": cells.size("shard_group") or 0,
         "etp": (cells.size("etp") or 0) if model.experts else 0,
         "recompute_layers": _recomputed_layers(cells, model, pp),
         "sequence_parallel": _sequence_parallel(cells, software, tp),
-        **_adapters(cells),
+        "varied_lengths": has_varied_lengths(cells, software),
+        **experts_of(cells, software),
+        **details_of(cells, software),
+        **_ends(cells, model, software, pp),
+        **adapters_of(cells, software),
+        **memory_settings(cells, software, states, optimizer, precision),
     }
+    ranks = (tp or 1) * (pp or 1) * cp
+    batch = _global_batch(cells, model, gpus, ranks)
     return Stated(
         gpus=gpus,
         tp=tp,
         pp=pp,
         vpp=cells.size("vpp"),
-        micro_batch=cells.size("micro_batch"),
-        global_batch=_global_batch(cells, model, gpus, (tp or 1) * (pp or 1) * cp),
+        micro_batch=micro_batch_of(cells, software, batch * ranks // gpus if batch and gpus else None),
+        global_batch=batch,
         model_parallel=model_parallel,
-        recompute=recompute_of(cells),
+        recompute=recompute_of(cells, software),
         cp=cp,
         ep=cells.size("ep"),
         fixed=fixed,
     )
+
+
+def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None) -> dict[str, int]:
+    """Return the layers of the first and last stage where the software does not share them out evenly."""
+    balance = software.defaults.get("stage_balance")
+    if balance is None or not pp or pp == 1 or cells.size("vpp") not in (None, 1) or model.layers < 2 * pp:
+        return {}
+    first, last = balanced_ends(model, pp)
+    if not first or not last:
+        return {}
+    why = f"{software.words}: {balance.why}"
+    cells.assume("plan.first_stage_layers", first, why)
+    return {"first_stage_layers": first, "last_stage_layers": cells.assume("plan.last_stage_layers", last, why)}
 
 
 def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:
@@ -173,17 +221,6 @@ def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
     return max(round(share * model.layers / (pp or 1)), 1) if share and share < 1 else 0
 
 
-def _adapters(cells: Cells) -> dict[str, Any]:
-    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
-    kind = cells.choice("finetuning")
-    if kind not in ("lora", "qlora"):
-        return {}
-    rank = cells.size("lora_rank")
-    if rank is None:
-        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
-    return {"lora_rank": rank, "base_bits": 4 if kind == "qlora" else 16}
-
-
 def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
     """Return the number of GPUs, by the product of the axes where only these are stated."""
     gpus, dp = cells.size("gpus"), cells.size("dp")
@@ -209,6 +246,8 @@ def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
     """Return the number format of the products; notes one that is not known or that the GPU has not."""
     stated = cells.text("precision").lower()
     has_bf16 = "bf16" in gpu.peak_flop_per_s
+    if stated == "int8":
+        cells.odd.append("precision int8: products are predicted as in bf16")
     if stated:
         precision = _PRECISIONS.get(stated) or _like(stated)
         if precision is None:

@@ -9,7 +9,22 @@ from typing import Any
 
 from opsk.calibration.cells import Cells
 from opsk.hardware.spec import GpuSpec
-from opsk.workload.plan import Loss, Offload, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
+from opsk.workload.attention_kernels import kernel_of
+from opsk.workload.plan import (
+    AdapterFormat,
+    Attention,
+    LoraTargets,
+    Loss,
+    MoeDispatcher,
+    MoeGemm,
+    Offload,
+    Optimizer,
+    OptimizerStep,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
 from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
 
 _DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
@@ -17,7 +32,7 @@ _RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
 _MONTHS = {
     "volta": "2020-01",
     "turing": "2020-01",
-    "ampere": "2023-06",
+    "ampere": "2024-03",
     "ada": "2024-01",
     "hopper": "2024-06",
     "cdna2": "2023-06",
@@ -31,6 +46,8 @@ _NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
 _FUSED_LAYERS = ("liger", "fused", "thunder", "te")
 _BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
 _QUANTISED_MOMENTS = ("int8", "fp8")
+_TUNING_TASKS = ("sft", "dpo", "grpo")
+_USUAL_RANK = 16
 _DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
 _TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
 """Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
@@ -49,6 +66,11 @@ class RunSoftware:
     def year(self) -> int:
         """Year in which it ran."""
         return int(self.month[:4])
+
+    @property
+    def has_fp32_logits(self) -> bool:
+        """Whether it trains HuggingFace's models, which copy their logits in fp32 before the loss."""
+        return self.name in _TRAINERS
 
     @property
     def words(self) -> str:
@@ -113,6 +135,16 @@ def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> boo
     return bool(cells.assume("model.flash_attention", default.value != "unfused", f"{software.words}: {default.why}"))
 
 
+def attention_of(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> Attention:
+    """Return which kernel computes fused attention; what the framework takes is a default like others."""
+    name = cells.choice("attention_kernel") or str(software.defaults["attention_kernel"].value)
+    if name == "unfused":
+        return Attention.AUTO
+    if name in ("flash", "flash2") and not cells.choice("attention_kernel").startswith("flash2"):
+        name = str(software.defaults["flash"].value) if "flash" in software.defaults else name
+    return kernel_of(name, generation=gpu.architecture, month=software.month)
+
+
 def states_of(cells: Cells, software: RunSoftware) -> States:
     """Return in which formats states are kept."""
     if cells.choice("precision") in ("fp32", "tf32"):
@@ -128,7 +160,7 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
         return States.AUTOCAST
     if is_16bit and grad and "fp32" in (master, moment):
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
-    if moment in ("bf16", "fp16"):
+    if moment in ("bf16", "fp16") and software.family is not Software.MEGATRON_CORE:
         return States.PURE_16BIT
     if grad and not shards_fp32:
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
@@ -140,6 +172,7 @@ def optimizer_of(cells: Cells) -> Optimizer:
     stated = cells.choice("optimizer")
     named = {
         "adam8bit": Optimizer.ADAM_8BIT,
+        "adam4bit": Optimizer.ADAM_4BIT,
         "paged-adam8bit": Optimizer.PAGED_ADAM_8BIT,
         "lion": Optimizer.LION,
         "adafactor": Optimizer.ADAFACTOR,
@@ -147,9 +180,10 @@ def optimizer_of(cells: Cells) -> Optimizer:
         "sgd": Optimizer.SGD,
     }
     found = named.get(stated, Optimizer.ADAM)
-    if found is Optimizer.ADAM and cells.choice("moment_dtype") in _QUANTISED_MOMENTS:
-        return Optimizer.ADAM_8BIT
-    return found
+    moment = cells.choice("moment_dtype")
+    if found in (Optimizer.ADAM, Optimizer.ADAM_8BIT) and moment == "int4":
+        return Optimizer.ADAM_4BIT
+    return Optimizer.ADAM_8BIT if found is Optimizer.ADAM and moment in _QUANTISED_MOMENTS else found
 
 
 def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
@@ -166,10 +200,15 @@ def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
 def loss_of(cells: Cells, software: RunSoftware) -> Loss:
     """Return how logits and cross entropy are computed."""
     stated = cells.choice("loss_kernel")
+    if stated == "fused" and software.family is Software.MEGATRON_CORE:
+        return Loss.MEGATRON_FUSED
+    if stated == "fused":
+        return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
     if stated:
-        return {"plain": Loss.PLAIN, "liger": Loss.FUSED}.get(stated, Loss.CHUNKED)
-    default = software.defaults["loss_kernel"]
-    if default.value == Loss.PLAIN:
+        return Loss.FUSED if stated == "liger" else Loss(stated)
+    if "compiled_loss" in software.defaults and is_compiled(cells, software):
+        return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
+    if software.defaults["loss_kernel"].value == Loss.PLAIN:
         return Loss.PLAIN
     return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
 
@@ -196,16 +235,53 @@ def is_compiled(cells: Cells, software: RunSoftware) -> bool:
     return bool(compiled is not None and compiled.value)
 
 
-def moe_is_fused(cells: Cells, software: RunSoftware) -> bool:
-    """Return whether routing and dispatch of experts are fused."""
-    stated = cells.choice("moe_dispatcher")
-    if stated or not cells.size("experts"):
-        return stated in ("deepep", "hybridep")
-    default = software.defaults.get("moe_dispatcher")
-    if default is None:
-        return False
-    software.assume(cells, "plan.fused_moe", "moe_dispatcher")
-    return default.value in ("deepep", "hybridep")
+def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether layers are launched as CUDA graphs."""
+    stated = cells.flag("cuda_graphs")
+    if stated is not None:
+        return stated
+    return bool(_default(software, "cuda_graphs"))
+
+
+def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what a plan says of experts: who dispatches, how products and permutation run, what overlaps."""
+    if not cells.size("experts"):
+        return {}
+    dispatcher = MoeDispatcher(_settled(cells, software, "moe_dispatcher"))
+    leaves_host_out = bool(cells.flag("cuda_graphs") or _default(software, "fused_moe", otherwise=False))
+    permutes = cells.flag("moe_permute_fusion")
+    if permutes is None:
+        permutes = bool(_default(software, "moe_permute_fusion", otherwise=False))
+    gemm = cells.choice("moe_gemm")
+    if gemm in ("", "grouped"):
+        # a grouped product of Megatron's is what its release makes of it
+        gemm = _default(software, "moe_gemm", otherwise=MoeGemm.GROUPED)
+        if cells.choice("moe_gemm"):
+            gemm = MoeGemm.GROUPED if gemm == MoeGemm.SEQUENTIAL else gemm
+    elif gemm == "torch_mm":
+        gemm = MoeGemm.GROUPED
+    overlaps = cells.flag("ep_comm_overlap")
+    if overlaps is None:
+        overlaps = bool(_default(software, "ep_comm_overlap", otherwise=False))
+    return {
+        "moe_dispatcher": dispatcher,
+        "moe_gemm": MoeGemm(gemm),
+        "moe_permute_fusion": permutes,
+        "ep_overlap": overlaps,
+        "fused_moe": leaves_host_out and dispatcher is MoeDispatcher.HYBRIDEP,
+    }
+
+
+def _settled(cells: Cells, software: RunSoftware, setting: str) -> Any:
+    """Return a stated word, or what holds for the software, which is noted."""
+    stated = cells.choice(setting)
+    return stated or software.assume(cells, f"plan.{setting}", setting)
+
+
+def _default(software: RunSoftware, setting: str, *, otherwise: Any = None) -> Any:
+    """Return what holds for a setting without noting it, ``otherwise`` where nothing does."""
+    found = software.defaults.get(setting)
+    return otherwise if found is None else found.value
 
 
 def offload_of(cells: Cells) -> Offload:
@@ -240,8 +316,81 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     return Sharding(software.assume(cells, "plan.sharding", "sharding"))
 
 
-def recompute_of(cells: Cells) -> Recompute | None:
-    """Return what is recomputed, where the row says it."""
+def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
+    """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
+    found: dict[str, bool] = {}
+    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
+        stated = cells.flag(name)
+        found[name] = stated if stated is not None else bool(_default(software, name))
+    reduced = cells.choice("reduce_dtype")
+    found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
+    return found
+
+
+def is_tuned(cells: Cells) -> bool:
+    """Return whether the run tunes a model that was trained before."""
+    return cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
+
+
+def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
+    """Return the sequences of a micro-batch: stated, or as its software takes them, where they divide a replica's."""
+    stated = cells.size("micro_batch")
+    setting = "micro_batch" if is_tuned(cells) else "pretrain_micro_batch"
+    usual = _default(software, setting)
+    if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
+        return stated
+    return int(software.assume(cells, "plan.micro_batch", setting))
+
+
+def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether samples of different lengths are padded to the longest of a micro-batch.
+
+    So fine-tuning is unless samples are packed or made up.
+    """
+    stated = cells.flag("packed")
+    if stated is not None or software.family is not Software.PYTORCH:
+        return stated is False
+    if not is_tuned(cells) or cells.choice("data") == "mock":
+        return False
+    return bool(cells.assume("plan.varied_lengths", True, "fine-tuning pads samples of different lengths"))
+
+
+def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
+    kind = cells.choice("finetuning")
+    if kind not in ("lora", "qlora"):
+        return {}
+    rank, bits = cells.size("lora_rank"), cells.size("base_bits")
+    if rank is None:
+        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
+    targets, stored = cells.choice("lora_targets"), cells.choice("adapter_format")
+    if not targets:
+        default = software.defaults.get("lora_targets")
+        targets = LoraTargets.ALL if default is None else software.assume(cells, "plan.lora_targets", "lora_targets")
+    if not stored:
+        stored = _default(software, "adapter_format") or AdapterFormat.BASE
+    return {
+        "lora_rank": rank,
+        "base_bits": bits or (4 if kind == "qlora" else 16),
+        "upcast_base": _upcasts(cells, software, is_quantised=kind == "qlora"),
+        "lora_targets": LoraTargets(targets),
+        "adapter_format": AdapterFormat(stored),
+    }
+
+
+def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:
+    """Return whether what is not quantised of a base is made fp32; FSDP, which needs one format, leaves it."""
+    stated = cells.flag("upcast_base")
+    if stated is not None or not is_quantised:
+        return bool(stated)
+    is_sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
+    if is_sharded or "upcast_base" not in software.defaults:
+        return False
+    return bool(software.assume(cells, "plan.upcast_base", "upcast_base"))
+
+
+def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:
+    """Return what is recomputed, where the row says it or its software settles it."""
     stated = cells.text("recompute").lower()
     if stated in set(Recompute):
         return Recompute(stated)
@@ -252,4 +401,6 @@ def recompute_of(cells: Cells) -> Recompute | None:
         return Recompute.SELECTIVE
     if cells.size("recompute_layers") or cells.share("recompute_share"):
         return Recompute.FULL
+    if (is_tuned(cells) or cells.choice("finetuning")) and "recompute" in software.defaults:
+        return Recompute(software.assume(cells, "plan.recompute", "recompute"))
     return None

@@ -218,7 +218,7 @@ def _run(cells: Cells, name: str, line: int) -> Run | None:
     if found is None or cells.wrong:
         return None
     plan, cluster = found
-    _note_oddities(cells, plan)
+    _note_oddities(cells, model, plan)
     text = cells.text("notes")
     return Run(
         id=name,
@@ -237,10 +237,11 @@ def _run(cells: Cells, name: str, line: int) -> Run | None:
     )
 
 
-def _note_oddities(cells: Cells, plan: Plan) -> None:
+def _note_oddities(cells: Cells, model: ModelShape, plan: Plan) -> None:
     """Note what a row says and the prediction cannot follow."""
     kind, chunks = cells.text("arch").lower(), cells.size("vpp")
-    if any(word in kind for word in UNMODELLED) or cells.choice("mixer") == "mamba-hybrid":
+    is_hybrid = cells.choice("mixer") not in ("", "sliding-window")
+    if (any(word in kind for word in UNMODELLED) or is_hybrid) and not model.mixer_layers:
         cells.odd.append(f"arch is {kind[:MAX_SHOWN]!r}: read as a decoder of attention layers")
     if plan.pp == 1 and chunks is not None and chunks > 1:
         cells.odd.append(f"vpp {chunks} has no meaning with one stage, and is taken as 1")

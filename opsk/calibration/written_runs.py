@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from opsk.calibration.row_mixers import MIXER_COLUMNS
 from opsk.calibration.runs import Run, parse_runs
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.units import GB, as_gbit_per_s
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Loss, Offload, Optimizer, Plan, Precision, Schedule, Sharding, Software, States
+from opsk.workload.plan import (
+    Loss,
+    MoeGemm,
+    Offload,
+    Optimizer,
+    Plan,
+    Precision,
+    Schedule,
+    Sharding,
+    Software,
+    StateFormat,
+    States,
+)
 
 COLUMNS = (
     *("id", "source", "software", "source_date", "attention_kernel", "model", "arch", "layers", "hidden", "heads"),
@@ -37,6 +51,11 @@ COLUMNS = (
     ),
     *("nics_per_node", "tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "sequence_parallel", "recompute", "precision"),
     *(
+        "moe_dispatcher",
+        "moe_gemm",
+        "moe_permute_fusion",
+        "ep_comm_overlap",
+        "cuda_graphs",
         "param_dtype",
         "grad_dtype",
         "master_dtype",
@@ -46,8 +65,13 @@ COLUMNS = (
         "loss_kernel",
         "torch_compile",
     ),
-    *("schedule", "offload", "finetuning", "lora_rank", "micro_batch", "global_batch", "iter_time_s"),
+    *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
+    *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
+    *("micro_batch", "global_batch", "iter_time_s"),
+    *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
+_NEWER = frozenset({"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"})
+"""Columns that tables of 0.1.0 lack: needed where a row says something there."""
 _NAMES = {
     Software.MEGATRON: "megatron-lm",
     Software.MEGATRON_CORE: "megatron-core",
@@ -60,8 +84,11 @@ _OLD = "2022"
 _OPTIMIZERS = {
     Optimizer.ADAM: "adamw",
     Optimizer.ADAM_8BIT: "adam8bit",
+    Optimizer.ADAM_4BIT: "adam4bit",
     Optimizer.PAGED_ADAM_8BIT: "paged-adam8bit",
 }
+_GEMMS = {MoeGemm.GROUPED: "torch_mm"}
+"""One kernel for all experts; ``grouped`` is what the release of the software makes of it."""
 _OFFLOADS = {Offload.OPTIMIZER_AND_WEIGHTS: "params+optimizer"}
 _STATES = {
     States.MIXED: ("fp32", "fp32", "fp32"),
@@ -70,7 +97,9 @@ _STATES = {
     States.PURE_16BIT: ("bf16", "none", "bf16"),
 }
 """Gradients, master weights and moments by the formats of the states; weights that layers compute with are in bf16."""
-_LOSSES = {Loss.PLAIN: "plain", Loss.CHUNKED: "chunked", Loss.FUSED: "liger"}
+_LOSSES = {Loss.FUSED: "liger", Loss.MEGATRON_FUSED: "fused"}
+_FLAGS = ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base")
+_MOMENTS = {Optimizer.ADAM_8BIT: "int8", Optimizer.PAGED_ADAM_8BIT: "int8", Optimizer.ADAM_4BIT: "int4"}
 _SCHEDULES = {
     Schedule.GPIPE: "gpipe",
     Schedule.ZERO_BUBBLE: "zero-bubble",
@@ -79,7 +108,16 @@ _SCHEDULES = {
 }
 _MODEL_FIELDS = (
     *("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq", "gated_mlp", "experts", "top_k"),
-    *("expert_ffn", "shared_experts", "dense_layers", "flash_attention"),
+    *(
+        "expert_ffn",
+        "shared_experts",
+        "dense_layers",
+        "flash_attention",
+        "attention_gate",
+        "mixer_norm",
+        "mixer_beside",
+    ),
+    *("index_top_k", "mixer", *MIXER_COLUMNS),
     *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
 )
 
@@ -104,8 +142,9 @@ def run_row(job: RunOfJob) -> dict[str, str]:
         Names everything that is read back differently, for which a table has no column.
     """
     values = _values(job)
-    row = {name: str(values.get(name, "")) for name in COLUMNS}
-    read = parse_runs(_text([row], COLUMNS, header=True), origin=job.name)
+    columns = _columns_for(job.model)
+    row = {name: str(values.get(name, "")) for name in columns}
+    read = parse_runs(_text([row], columns, header=True), origin=job.name)
     if not read.runs:
         why = read.unpredictable[0].why if read.unpredictable else "no row"
         raise InputError(f"{job.name}: no row of a table of runs: {why}", hint="opsk calibrate could not read it")
@@ -128,15 +167,20 @@ def append_run(path: Path, job: RunOfJob) -> None:
     """
     row = run_row(job)
     try:
-        columns, is_open = _columns_of(path)
+        columns, is_open = _columns_of(path, row)
         with path.open("a", encoding="utf-8", newline="") as stream:
-            stream.write(("\n" if is_open else "") + _text([row], columns or COLUMNS, header=not columns))
+            stream.write(("\n" if is_open else "") + _text([row], columns or tuple(row), header=not columns))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no UTF-8 text"
         raise InputError(f"{path}: {reason}", hint="name a CSV that you may write") from error
 
 
-def _columns_of(path: Path) -> tuple[tuple[str, ...], bool]:
+def _columns_for(model: ModelShape) -> tuple[str, ...]:
+    """Return the columns of a row; those of mixers where the model has any."""
+    return (*COLUMNS, "mixer", *MIXER_COLUMNS) if model.mixer_layers or model.mlp_layers else COLUMNS
+
+
+def _columns_of(path: Path, row: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     """Return the columns of a table that is there, and whether its last line has no end.
 
     Raises
@@ -148,7 +192,7 @@ def _columns_of(path: Path) -> tuple[tuple[str, ...], bool]:
         return (), False
     text = path.read_text(encoding="utf-8-sig")
     columns = tuple(next(csv.reader(io.StringIO(text)), ()))
-    missing = [name for name in COLUMNS if name not in columns]
+    missing = [name for name in row if name not in columns and (row[name] or name not in _NEWER)]
     if missing:
         raise InputError(f"{path}: has no column {', '.join(missing)}", hint="name a table of runs, or a new file")
     return columns, not text.endswith("\n")
@@ -157,7 +201,7 @@ def _columns_of(path: Path) -> tuple[tuple[str, ...], bool]:
 def _text(rows: list[dict[str, str]], columns: tuple[str, ...], *, header: bool) -> str:
     """Return rows as CSV."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, fieldnames=columns, restval="", lineterminator="\n")
+    writer = csv.DictWriter(stream, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
     writer.writerows(rows)
@@ -172,7 +216,8 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "source": "own run",
         "software": _NAMES[plan.software],
         "source_date": _OLD if plan.software is Software.MEGATRON else "",
-        "attention_kernel": "flash" if model.flash_attention else "unfused",
+        "attention_kernel": plan.attention.value if model.flash_attention else "unfused",
+        "cuda_graphs": "yes" if plan.cuda_graphs else "no",
         "model": model.name,
         "arch": "moe" if model.experts else "llama" if model.gated_mlp else "gpt",
         "layers": model.layers,
@@ -187,6 +232,8 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "experts": model.experts or "",
         "topk": model.top_k or "",
         **_latent(model),
+        "mixer": model.mixer.value if model.mixer_layers else "",
+        **{name: getattr(model, name) or "" for name in MIXER_COLUMNS},
         "shared_experts": model.shared_experts if model.experts else "",
         "dense_layers": model.dense_layers if model.experts else "",
         "dense_ffn": model.ffn if model.experts else "",
@@ -201,19 +248,44 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "sharding": "zero3/fsdp" if plan.sharding is Sharding.ZERO3 else plan.sharding.value,
         "sequence_parallel": "yes" if plan.sequence_parallel else "no",
         "recompute": plan.recompute.value,
+        "recompute_modules": plan.recompute_modules,
+        "recompute_method": "block" if plan.recompute_layers else "",
+        "recompute_layers": plan.recompute_layers or "",
+        "offload_modules": plan.offload_modules,
+        "fp8_params": ("yes" if plan.fp8_weights else "no") if plan.precision.is_low else "",
         "precision": plan.precision.value,
         **_formats(plan),
-        "loss_kernel": _LOSSES[plan.loss],
+        "loss_kernel": _LOSSES.get(plan.loss, plan.loss.value),
         "torch_compile": "yes" if plan.compiled else "no",
+        **_experts(model, plan),
         "schedule": _SCHEDULES.get(plan.schedule, "") if plan.pp > 1 else "",
         "optimizer_impl": plan.optimizer_step.value,
         "optimizer": _OPTIMIZERS.get(plan.optimizer, plan.optimizer.value),
         "offload": _OFFLOADS.get(plan.offload, plan.offload.value),
         "finetuning": ("qlora" if plan.base_bits < 16 else "lora") if plan.lora_rank else "",
         "lora_rank": plan.lora_rank or "",
+        "lora_targets": plan.lora_targets.value if plan.lora_rank else "",
+        "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
+        "base_bits": plan.base_bits if plan.lora_rank else "",
+        **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
+        "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
+        "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,
         "global_batch": plan.global_batch,
         "iter_time_s": f"{job.step_s:.6g}",
+    }
+
+
+def _experts(model: ModelShape, plan: Plan) -> dict[str, str]:
+    """Return the cells of dispatch and products of experts."""
+    if not model.experts:
+        return {}
+    return {
+        "moe_dispatcher": plan.moe_dispatcher.value,
+        "moe_gemm": _GEMMS.get(plan.moe_gemm, plan.moe_gemm.value),
+        "moe_permute_fusion": "yes" if plan.moe_permute_fusion else "no",
+        "ep_comm_overlap": "yes" if plan.ep_overlap else "no",
+        "cuda_graphs": "yes" if plan.fused_moe else "no",
     }
 
 
@@ -221,8 +293,12 @@ def _formats(plan: Plan) -> dict[str, str]:
     """Return the cells of the formats of the states."""
     if plan.precision is Precision.FP32:
         return {}
-    grad, master, moment = _STATES[plan.states]
-    moment = "int8" if plan.optimizer in (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT) else moment
+    named = (plan.gradient_format, plan.master_format, plan.moment_format)
+    grad, master, moment = (
+        usual if own is StateFormat.AS_STATES else own.value
+        for own, usual in zip(named, _STATES[plan.states], strict=True)
+    )
+    moment = _MOMENTS.get(plan.optimizer, moment)
     return {"param_dtype": "bf16", "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Set
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from opsk.calibration.calibration import calibrate as find_parameters
 from opsk.calibration.calibration import calibration_document, calibration_text
-from opsk.calibration.fit import FitSettings
+from opsk.calibration.fit import FitSettings, Start
+from opsk.calibration.offsets import SOURCE_LOG_SIGMA
 from opsk.calibration.runs import Run, read_runs
 from opsk.cli.calibration_picture import picture
 from opsk.cli.document import echo_json, harmless
 from opsk.cli.store_runs import runs_of_store
+from opsk.costmodel.shipped import DEFAULT
 from opsk.errors import ExitStatus, InputError
 
 MOST_PROCESSES = 8
@@ -28,17 +30,13 @@ MOST_PROCESSES = 8
 @click.option(
     "--source-exponent",
     type=click.FloatRange(0, 1),
-    default=FitSettings().source_exponent,
-    show_default=True,
     metavar="P",
-    help="A run of a source of n runs weighs n^-P.",
+    help=f"A run of a source of n runs weighs n^-P; left out, {FitSettings().source_exponent} from priors, else 0.",
 )
 @click.option(
-    "--reference",
-    "references",
-    multiple=True,
-    metavar="SOURCE=WEIGHT",
-    help="Runs of this source (the prefix of their ids) weigh so much more, and get no offset of their own.",
+    "--from-priors",
+    is_flag=True,
+    help="Fit from the sourced priors on, as for the efficiencies that ship with opsk; needs many sources.",
 )
 @click.option(
     "--without",
@@ -72,8 +70,8 @@ def calibrate(
     *,
     from_store: bool,
     output: Path | None,
-    source_exponent: float,
-    references: Sequence[str],
+    source_exponent: float | None,
+    from_priors: bool,
     without: str,
     most_assumed: int,
     leave_out: bool,
@@ -81,6 +79,9 @@ def calibrate(
     as_json: bool,
 ) -> int:
     """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv, or to those in the store.
+
+    The fit starts from the efficiencies that ship with opsk, as sure as those are, and finds how much slower the site
+    runs each framework: a handful of runs is enough.
 
     Runs that were not measured, or whose notes say that they cannot be compared, are passed over. The file that
     --output writes is read by --efficiency of the other commands, and by the site configuration.
@@ -94,14 +95,9 @@ def calibrate(
     runs = _runs_of(runs_file) if runs_file is not None else ()
     runs += runs_of_store().runs if from_store else ()
     runs = _kept(runs, {source for name in without.split(",") if (source := name.strip())})
-    weights = _references(references, {run.source for run in runs})
     found = find_parameters(
         runs,
-        FitSettings(
-            source_exponent=source_exponent,
-            most_assumed=most_assumed,
-            reference_sources=weights,
-        ),
+        _settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
         processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
         leave_out=leave_out,
         progress=lambda line: click.echo(f"opsk: {harmless(line)}", err=True),
@@ -136,30 +132,17 @@ def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
     return tuple(run for run in runs if run.source not in without)
 
 
-def _references(texts: Sequence[str], sources: Set[str]) -> dict[str, float]:
-    """Return the weight of every source that --reference names, all of them among the ``sources`` of the table."""
-    weights = dict(_reference(text) for text in texts)
-    missing = sorted(weights.keys() - sources)
-    if missing:
-        raise InputError(
-            harmless(f"--reference {', '.join(missing)}: no run of the table is of this source"),
-            hint=harmless(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
-        )
-    return weights
-
-
-def _reference(text: str) -> tuple[str, float]:
-    """Return source and weight of ``SOURCE=WEIGHT``."""
-    source, _, weight = text.partition("=")
-    try:
-        found = float(weight)
-    except ValueError:
-        found = math.nan
-    if not source or not 0 < found < math.inf:
-        raise InputError(
-            harmless(f"--reference {text}: must be SOURCE=WEIGHT, a number above 0"), hint="as in --reference kor=15"
-        )
-    return source, found
+def _settings(*, from_priors: bool, source_exponent: float | None, most_assumed: int) -> FitSettings:
+    """Return how the runs are weighed: those of a site are all alike."""
+    usual = FitSettings(most_assumed=most_assumed)
+    if from_priors:
+        return usual if source_exponent is None else replace(usual, source_exponent=source_exponent)
+    return replace(
+        usual,
+        start=Start.BASE,
+        source_exponent=source_exponent or 0.0,
+        offset_log_sigma=DEFAULT.spread.time_offset_log_sigma or SOURCE_LOG_SIGMA,
+    )
 
 
 def _write(path: Path, text: str) -> None:

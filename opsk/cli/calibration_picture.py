@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -23,6 +24,8 @@ def picture(document: Mapping[str, Any]) -> None:
     console.print(Text(harmless(f"fitted to {shown['fit']['description']}"), style="bold"), soft_wrap=True)
     console.print(_parameters(shown["parameters"]))
     console.print(_unidentified(shown["parameters"]), soft_wrap=True)
+    console.print()
+    console.print(_offsets(document["offsets"]))
     console.print()
     console.print(_errors(shown["fit"], shown["cross_validation"]))
     console.print(_spread(shown["spread"]), soft_wrap=True)
@@ -50,6 +53,20 @@ def _unidentified(parameters: Mapping[str, Any]) -> Text:
     return Text(f"{count} of {len(parameters)} parameters are not told apart from their prior by these runs")
 
 
+def _offsets(offsets: Sequence[Mapping[str, Any]]) -> Table:
+    """Return how much slower than predicted sources, or the site, run each family of software."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("offset of time")
+    for name in ("measured / predicted", "±", "runs"):
+        table.add_column(name, justify="right")
+    for offset in offsets:
+        name = f"{offset['source'] or 'all sources'}, {offset['software'] or 'any software'}"
+        table.add_row(
+            Text(harmless(name)), f"{math.exp(offset['log']):.2f}", f"{offset['log_sigma']:.2f}", str(offset["runs"])
+        )
+    return table
+
+
 def _errors(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Table:
     """Return the errors by source, and of all."""
     table = Table(box=None, pad_edge=False)
@@ -75,6 +92,6 @@ def _three(figures: Mapping[str, float] | None) -> list[str]:
 def _spread(spread: Mapping[str, Any]) -> Text:
     """Return how wide ranges are, and what they hold."""
     held = spread["coverage"]
-    words = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in held.items() if share is not None]
+    words = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in held.items() if isinstance(share, float)]
     sigmas = [f"{name} {spread[name]:.3f}" for name in spread if name != "coverage"]
     return Text(f"ranges: {', '.join(sigmas)}; they hold of {', of '.join(words)}")

@@ -16,7 +16,7 @@ from opsk.cli.plan_defaults import Defaults, fill_model, fill_plan
 from opsk.cli.plan_fields import KINDS, LIKE, RunOptions, stated_of
 from opsk.costmodel.checkpoint import CheckpointOptions
 from opsk.errors import InputError, OpskError, PlanInfeasibleError
-from opsk.workload.defaults import Assumption
+from opsk.workload.defaults import Assumption, average_layers
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -100,7 +100,7 @@ class _Examination:
             **{key: value for key, value in top.items() if key != "gpus"},  # those are in the plan
             checkpoint=self._built(CheckpointOptions, "checkpoint", self.tables["checkpoint"] or None),
             run=self._run(),
-            assumed=tuple(self.assumed),
+            assumed=(*self.assumed, *average_layers(model, plan)),
             wrong=tuple(dict.fromkeys(self.wrong)),
             doubtful=frozenset(self.doubtful),
         )

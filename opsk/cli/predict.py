@@ -20,6 +20,7 @@ from opsk.costmodel.checkpoint import FILE_SYSTEM_BYTES_PER_S, CheckpointOptions
 from opsk.costmodel.document import energy_document, prediction_document, range_document
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.energy import JOULES_PER_KWH, at_pue, run_energy, scaled, steps_of
+from opsk.costmodel.nearness import case_of
 from opsk.costmodel.predict import predict as predict_table
 from opsk.costmodel.rules import excess_gpus, missing_formats, violations
 from opsk.costmodel.table import PlanTable, PredictionTable
@@ -104,8 +105,7 @@ def answer(asked: PlanFile, cluster: ClusterSpec, efficiency: Efficiency) -> dic
     chosen = with_assumed(
         efficiency,
         (entry.field for entry in assumed),
-        architecture=cluster.node.gpu.architecture,
-        software=asked.plan.software,
+        case_of(asked.model, asked.plan, cluster),
     )
     assumed += unmeasured(efficiency, asked.plan.software, cluster)
     table = predict_table(asked.model, PlanTable.of([asked.plan]), cluster, chosen)

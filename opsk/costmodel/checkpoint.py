@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from opsk.costmodel.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES
+from opsk.costmodel.mixers import mixer_adapters
 from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.shape import shape_of
+from opsk.costmodel.table import LORA_TARGETS
 from opsk.costmodel.widths import whole
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Optimizer, Plan, Precision, States
+from opsk.workload.plan import Plan, Precision, States
 
 GPU_HOURS_BETWEEN_FAILURES = 16_384 * 54 * 24 / 419
 """Unexpected interruptions of Llama 3 405B: 419 in 54 days on 16,384 H100 (Llama team 2024, arXiv 2407.21783, section
@@ -33,8 +36,6 @@ PINNED_FRACTION = 0.8
 """Share of the host link's rate that copies into pinned memory reach [ratio], from memory."""
 STORAGE_FRACTION = 0.8
 """Share of a storage NIC's data rate that a client of a parallel file system reaches [ratio], from memory."""
-
-_8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 
 
 LEAST, MOST = 1e-6, 1e18
@@ -132,22 +133,27 @@ def checkpoint_bytes(model: ModelShape, plan: Plan) -> float:
     14 bytes a parameter give 2.47 and 14.1.
     """
     recipe = RECIPES[States.AUTOCAST if plan.precision is Precision.FP32 else plan.states]
-    moment = QUANTIZED_MOMENT_BYTES if plan.optimizer in _8BIT else recipe.moment
+    moment = QUANTIZED_MOMENT_BYTES.get(plan.optimizer, recipe.moment)
     states = recipe.master + MOMENT_COUNTS.get(plan.optimizer, 2.0) * moment
     if plan.lora_rank:
-        return plan.lora_rank * _adapters(model) * (recipe.weights + states)
+        return plan.lora_rank * _adapters(model, plan) * (recipe.weights + states)
     return total_parameters(model) * (recipe.weights + (1.0 - plan.frozen_fraction) * states)
 
 
-def _adapters(model: ModelShape) -> float:
-    """Return the parameters of adapters of rank 1 on all linear layers of the model."""
+def _adapters(model: ModelShape, plan: Plan) -> float:
+    """Return the parameters of a plan's adapters, for each unit of rank."""
     shape = shape_of(model)
     widths = whole(shape)
-    sparse = mlp_adapters(shape, widths.shared) * (shape.shared_ffn > 0)
-    sparse = sparse + shape.experts * mlp_adapters(shape, widths.expert)
-    decoder = shape.layers * attention_adapters(shape, widths) + shape.moe_layers * sparse
-    encoder = shape.encoder_layers * encoder_adapters(shape, widths) if model.encoder_layers else 0.0
-    return float(decoder + shape.plain_layers * mlp_adapters(shape, widths.ffn) + encoder)
+    targets: Any = LORA_TARGETS.index(plan.lora_targets)
+    sparse = mlp_adapters(shape, widths.shared, targets) * (shape.shared_ffn > 0)
+    sparse = sparse + shape.experts * mlp_adapters(shape, widths.expert, targets)
+    mixing = shape.attention_share * attention_adapters(shape, widths, targets)
+    if model.mixer_layers:
+        mixing = mixing + shape.mixer_share * mixer_adapters(shape, widths)
+    decoder = shape.layers * mixing + shape.mlp_share * shape.moe_layers * sparse
+    encoder = shape.encoder_layers * encoder_adapters(shape, widths, targets) if model.encoder_layers else 0.0
+    plain = shape.mlp_share * shape.plain_layers * mlp_adapters(shape, widths.ffn, targets)
+    return float(decoder + plain + encoder)
 
 
 def write_time_s(size_bytes: float, plan: Plan, cluster: ClusterSpec, options: CheckpointOptions) -> float:

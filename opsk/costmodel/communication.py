@@ -11,18 +11,19 @@ from dataclasses import dataclass, fields, replace
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
     Carried,
-    Forwarding,
     all_gather,
     all_reduce,
     all_to_all,
     group_of,
     point_to_point,
 )
+from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, filled, least, maximum, most, unless, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, maximum, most, unless, when, where
+from opsk.costmodel.host import host_link_bytes_per_s
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
-from opsk.costmodel.optimizer_time import Trained, host_link_bytes_per_s
+from opsk.costmodel.optimizer_time import Trained
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
@@ -85,10 +86,12 @@ def layer_communication(
 ) -> LayerCommunication:
     """Return the communication of one layer, forward, backward and recomputation [s]."""
     passes = volumes.passes(shares)
+    of_tensors = passes + volumes.tensor_parallel_again(model, shares)
+    of_experts = passes + volumes.expert_parallel_again(shares)
     return LayerCommunication(
-        tp=_tensor_parallel(model, shares, times, machine, software, passes),
-        cp=_context_parallel(shares, times, machine, software, passes),
-        ep=_expert_parallel(model, shares, times, machine, software, passes),
+        tp=_tensor_parallel(model, shares, times, machine, software, of_tensors),
+        cp=_context_parallel(model, shares, times, machine, software, passes),
+        ep=_expert_parallel(model, shares, times, machine, software, of_experts),
     )
 
 
@@ -128,14 +131,26 @@ def _tensor_parallel(
 
 
 def _context_parallel(
-    shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns, passes: FloatColumn
+    model: ShapeColumns,
+    shares: Shares,
+    times: LayerTime,
+    machine: Machine,
+    software: SoftwareColumns,
+    passes: FloatColumn,
 ) -> Traffic:
-    """Ring attention: keys and values of one rank pass all others, and their gradients come back."""
+    """Ring attention: keys and values of one rank pass all others, and their gradients come back.
+
+    Mixers change from tokens to heads and back, an all-to-all each (Megatron Core, ssm/mamba_context_parallel.py).
+    """
     if all_of(shares.cp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=shares.tp, size=shares.cp, ranks=shares.gpus)
-    one_pass = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0)
-    return _hidden(one_pass.times(passes + 1.0), software.cp_overlap * times.attention * (passes + 1.0))
+    ring = all_gather(machine, group, volumes.context_parallel_bytes(shares), 1.0).times(passes + 1.0)
+    window = software.cp_overlap * times.attention * (passes + 1.0)
+    if not model.has_mixers:
+        return _hidden(ring, window)
+    changes = all_to_all(machine, group, volumes.mixer_context_bytes(model, shares), 2.0).times(passes)
+    return _hidden(ring.times(model.attention_share), window) + _hidden(changes.times(model.mixer_share), floats(0.0))
 
 
 def _expert_parallel(
@@ -146,17 +161,13 @@ def _expert_parallel(
     software: SoftwareColumns,
     passes: FloatColumn,
 ) -> Traffic:
-    """Dispatch and combine of every routed token, an all-to-all each, in the layers that have experts."""
+    """Dispatch and combine of every routed token in the layers that have experts."""
     if not model.has_experts:
         return _nothing(shares)
-    group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
     share = model.moe_layers / model.layers
-    size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
-    one_pass = all_to_all(machine, group, size_bytes, 2.0)
-    if any_of(machine.is_rail_only):
-        forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY)
-        one_pass = forwarded.otherwise(machine.is_rail_only > 0, one_pass)
-    return _hidden(one_pass.times(share * passes), share * software.ep_overlap * times.sparse.total)
+    sent = share * model.mlp_share if model.has_mixers else share
+    one_pass = exchange(model, shares, machine)
+    return _hidden(one_pass.times(sent * passes), share * software.ep_overlap * times.sparse.total)
 
 
 def pipeline(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Traffic:
@@ -248,7 +259,7 @@ class _Replicas:
         """
         shares, machine = self.shares, self.machine
         whole = group_of(machine, stride=self.stride, size=self.all, ranks=shares.gpus)
-        reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
+        reduced, weight_bytes = shares.reduced_bytes, shares.gathered_bytes
         if not any_of(shares.gathers_each) and all_of(self.group == self.all):
             if all_of(shares.shards_optimizer):
                 return all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from opsk.costmodel.elementwise import looked_up, unless, when, where
+from opsk.costmodel.elementwise import looked_up, when, where
+from opsk.costmodel.nearness import Case
+from opsk.costmodel.software_offset import SoftwareOffset
 from opsk.costmodel.table import SOFTWARE, FloatColumn, PlanTable
 from opsk.workload.plan import Software
 
@@ -24,13 +26,12 @@ class GpuEfficiency:
     Parameters
     ----------
     matmul_fraction, fp8_fraction, fp4_fraction
-        Arithmetic peak that a large matrix product reaches, in 16 bits (and fp32), FP8 and FP4.
+        Arithmetic peak that a large matrix product reaches, in 16 bits (and fp32), FP8 and FP4, on the usual GPU of the
+        generation; others have as much more or less as `GpuSpec.sustained_share` says. Quantising is not counted here.
     matmul_size
         Size of a dimension of a product at which it reaches half of that because of that dimension alone [elements].
-    attention_fraction
-        Arithmetic peak that fused (flash) attention reaches with wide heads.
-    attention_size
-        Width of a head at which it reaches half of that [elements].
+    attention_factor
+        Rate of fused attention over that of benchmarks of its kernel (`opsk.costmodel.attention`).
     hbm_fraction
         Memory bandwidth that reads and writes reach.
     """
@@ -39,8 +40,7 @@ class GpuEfficiency:
     fp8_fraction: float = 0.65
     fp4_fraction: float = 0.5
     matmul_size: float = 80.0
-    attention_fraction: float = 0.45
-    attention_size: float = 16.0
+    attention_factor: float = 1.0
     hbm_fraction: float = 0.75
 
 
@@ -57,18 +57,12 @@ class SoftwareEfficiency:
     step_overhead_s
         Time of one step that no other term explains: data, loss scaling, gradient norm, logging [s].
     dp_overlap, fsdp_overlap, tp_overlap, ep_overlap, cp_overlap
-        Share of the computation beside which communication of that axis can hide; 0 hides nothing.
+        Share of the computation beside which communication of that axis can hide, that of TP and EP where the plan says
+        so; 0 hides nothing.
     pp_overlap
         Share of the messages between stages that hides beside computation.
     straggler_fraction
         Growth of the step with each doubling of the nodes: the slowest of more ranks is slower [ratio].
-    expert_fraction
-        Rate of grouped products of experts over that of dense ones of the same shape [ratio].
-    fused_expert_fraction
-        The same where routing and dispatch are fused (``fused_moe`` of a plan).
-    moe_gap_s
-        Time of one pass through a MoE layer that no other term explains: routing, counting, waiting [s]; none where
-        they are fused.
     compiled_fraction
         Memory traffic of compiled norms and activations over that of the software's own modules.
     """
@@ -83,9 +77,6 @@ class SoftwareEfficiency:
     cp_overlap: float = 0.8
     pp_overlap: float = 0.0
     straggler_fraction: float = 0.0
-    expert_fraction: float = 0.6
-    fused_expert_fraction: float = 0.75
-    moe_gap_s: float = 1e-4
     compiled_fraction: float = 0.7
 
 
@@ -141,9 +132,19 @@ class Spread:
     Parameters
     ----------
     time_log_sigma, memory_log_sigma
-        Of runs whose every input is stated.
+        Of runs whose every input is stated and that are near to others that were measured.
     time_assumed_log_sigma, memory_assumed_log_sigma
         Of runs some of whose inputs are assumed.
+    time_new_gpu_log_sigma, memory_new_gpu_log_sigma
+        What is added where no run on that chip generation was measured.
+    time_new_software_log_sigma, memory_new_software_log_sigma
+        What is added where that family of software was not measured there.
+    time_new_kind_log_sigma, memory_new_kind_log_sigma
+        What is added where no model of that kind (dense, of experts, hybrid, with adapters) was.
+    time_new_precision_log_sigma, memory_new_precision_log_sigma
+        What is added where that number format was not measured on that chip generation.
+    time_offset_log_sigma, memory_offset_log_sigma
+        The part of the first that sources and software have in common: what a site learns of itself takes it away.
     memory_fit_log_sigma
         What the chance to fit adds to that: a published peak is that of a few steps of one rank; fragmentation,
         uneven ranks and later steps come on top, and a run that died of them published no peak.
@@ -151,8 +152,18 @@ class Spread:
 
     time_log_sigma: float = 0.15
     time_assumed_log_sigma: float = 0.25
+    time_new_gpu_log_sigma: float = 0.15
+    time_new_software_log_sigma: float = 0.15
+    time_new_kind_log_sigma: float = 0.1
+    time_new_precision_log_sigma: float = 0.1
+    time_offset_log_sigma: float = 0.0
     memory_log_sigma: float = 0.06
     memory_assumed_log_sigma: float = 0.2
+    memory_new_gpu_log_sigma: float = 0.0
+    memory_new_software_log_sigma: float = 0.1
+    memory_new_kind_log_sigma: float = 0.1
+    memory_new_precision_log_sigma: float = 0.05
+    memory_offset_log_sigma: float = 0.0
     memory_fit_log_sigma: float = 0.10
 
 
@@ -160,8 +171,9 @@ class Spread:
 class Efficiency:
     """All efficiency parameters; ``gpu`` by architecture (``""`` is any other), ``software`` by family.
 
-    ``fit`` says which runs the values were fitted to, ``fitted`` which families of software were measured on which
-    chip generations; empty is "not known".
+    ``offset`` is what families of software have in common beyond that, by name. ``fit`` says which runs the values were
+    fitted to, ``fitted`` and ``fitted_memory`` of which cases times and peaks of memory were measured; empty is "not
+    known". ``widths`` says how well fitted values are known, by their name, on the scale of their prior.
     """
 
     gpu: Mapping[str, GpuEfficiency] = field(default_factory=lambda: {"": GpuEfficiency()})
@@ -170,7 +182,10 @@ class Efficiency:
     memory: MemoryEfficiency = MemoryEfficiency()
     spread: Spread = Spread()
     fit: str = "chosen by hand"
-    fitted: frozenset[tuple[str, str]] = frozenset()
+    fitted: frozenset[Case] = frozenset()
+    fitted_memory: frozenset[Case] = frozenset()
+    widths: Mapping[str, float] = field(default_factory=dict)
+    offset: Mapping[str, SoftwareOffset] = field(default_factory=dict)
 
     def for_gpu(self, architecture: str) -> GpuEfficiency:
         """Return the parameters of a chip generation, those of any other where it was never fitted."""
@@ -178,7 +193,8 @@ class Efficiency:
 
     def knows(self, architecture: str, software: Software) -> bool:
         """Return whether runs of this software on this chip generation were measured, or it is not known which were."""
-        return not self.fitted or (architecture, software.value) in self.fitted
+        wanted = (architecture, software.value)
+        return not self.fitted or any((case.architecture, case.software) == wanted for case in self.fitted)
 
     def for_software(self, plans: PlanTable) -> SoftwareColumns:
         """Return the parameters of every plan's software; what the plan switches off overlaps nothing."""
@@ -186,14 +202,11 @@ class Efficiency:
         rows = looked_up(table, slice(None), plans.software)
         columns: dict[str, FloatColumn] = dict(zip(_SOFTWARE_FIELDS, rows, strict=True))
         for name in _OVERLAPS:
-            hides = plans.overlap & plans.tp_overlap if name == "tp_overlap" else plans.overlap
+            asked = {"tp_overlap": plans.tp_overlap, "ep_overlap": plans.ep_overlap}.get(name, True)
+            hides = plans.overlap & asked
             columns[name] = when(hides, columns[name])
         compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
-        columns["expert_fraction"] = where(
-            plans.fused_moe, columns["fused_expert_fraction"], columns["expert_fraction"]
-        )
-        columns["moe_gap_s"] = when(unless(plans.fused_moe), columns["moe_gap_s"])
         return SoftwareColumns(**columns)
 
 
@@ -211,9 +224,6 @@ class SoftwareColumns:
     cp_overlap: FloatColumn
     pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
-    expert_fraction: FloatColumn
-    fused_expert_fraction: FloatColumn
-    moe_gap_s: FloatColumn
     compiled_fraction: FloatColumn
 
 

@@ -34,8 +34,10 @@ from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine, machine_of
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.memory.buffers import buffers_of, nccl_bytes
+from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.memory.states import state_bytes
+from opsk.costmodel.offset import factor_of
 from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount, count_parameters
 from opsk.costmodel.pipeline import Stages, stages_of
@@ -151,6 +153,7 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     Only the recomputation is open; the time is looked at with none, and with no activation waiting for the host.
     """
     kept = np.where(plans.offload == _OFFLOADED, _KEPT, plans.offload)
+    nothing = np.zeros(1, dtype=np.int64)
     none = replace(plans, recompute=np.full(len(plans), _NONE))
     family = _family(model, none, cluster, efficiency)
     shape, shares, machine = family.model, family.shares, family.machine
@@ -158,7 +161,14 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     family = replace(family, extremes=(stages,))
     parameters = count_parameters(shape, shares, stages)
     parts, _, _ = step_parts(
-        shape, replace(none, offload=kept), shares, stages, parameters, machine, family.software, alone=True
+        shape,
+        replace(none, offload=kept, offload_modules=nothing),
+        shares,
+        stages,
+        parameters,
+        machine,
+        family.software,
+        alone=True,
     )
     without = sum(column for name, column in parts.items() if name not in ("dp", "straggler", "overhead"))
     steps = state_bytes(plans, shares, parameters).step.max(axis=0)
@@ -168,8 +178,11 @@ def order_floors(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, effi
     return Floors(
         step_s=step_s,
         step_j=_step_j(family, step_s),
-        needed_bytes=(_least_device_bytes(family, parameters) - steps) / _cached(efficiency) * _ROUNDING,
-        recompute_s=forward_s * slower * _ROUNDING,
+        needed_bytes=(_least_device_bytes(family, parameters) - steps)
+        / _cached(efficiency)
+        * _offset(family, "memory")
+        * _ROUNDING,
+        recompute_s=forward_s * slower * _offset(family, "time") * _ROUNDING,
     )
 
 
@@ -185,7 +198,8 @@ def _least_device_bytes(family: _Family, parameters: ParameterCount) -> FloatCol
     rest = np.minimum(layer.plain, layer.sparse) - layer.attention_core
     moe_layers = family.stages.moe_layers
     has_layers = (family.stages.layers >= 1.0).all() and ((moe_layers >= 1.0) | (moe_layers == 0.0)).all()
-    is_plain = has_layers and (rest >= layer.checkpoint).all() and not (family.plans.offload == _OFFLOADED).any()
+    is_moved = moves_activations(family.plans, _OFFLOADED).any() or any_of(family.plans.recompute_modules)
+    is_plain = has_layers and (rest >= layer.checkpoint).all() and not is_moved
     by_stage = [
         peak_memory(
             family.model,
@@ -219,7 +233,7 @@ def _family(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficienc
         plans=plans,
         shares=shares,
         extremes=_extremes(shape, shares),
-        times=layer_time(shape, shares, machine, software),
+        times=layer_time(shape, plans, shares, machine, software),
         machine=machine,
         software=software,
         efficiency=efficiency,
@@ -259,8 +273,15 @@ def _step_s(family: _Family, parts_s: FloatColumn) -> FloatColumn:
     whole = (
         parts_s + family.software.step_overhead_s + tied_embedding(family.model, family.shares, family.machine).total
     )
-    slower: FloatColumn = whole * (1.0 + straggling(family.shares, family.machine, family.software)) * _ROUNDING
-    return slower
+    slower = 1.0 + straggling(family.shares, family.machine, family.software)
+    found: FloatColumn = whole * slower * _offset(family, "time") * _ROUNDING
+    return found
+
+
+def _offset(family: _Family, quantity: str) -> FloatColumn:
+    """Return what multiplies the time or the memory of every plan of the family."""
+    found = factor_of(family.efficiency.offset, family.plans, quantity)
+    return np.ones(len(family.plans)) if found is None else found
 
 
 def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
@@ -276,6 +297,7 @@ def _step_j(family: _Family, step_s: FloatColumn) -> FloatColumn:
     ]
     work_s = shares.micro_batches * np.minimum.reduce(works).min(axis=0)
     dense_s = np.minimum(useful_flop / (shares.gpus * machine.matmul_flop_per_s), work_s) * _ROUNDING
+    dense_s = dense_s * np.minimum(_offset(family, "time"), 1.0)
     state = STATE_FRACTIONS
     gpu_j = machine.tdp_w * (state.idle * step_s + (state.computing - state.idle) * dense_s)
     found: FloatColumn = shares.gpus * (gpu_j + (machine.host_w + machine.network_w) * step_s)
@@ -314,7 +336,7 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
     for the host the window has no bound, and so the communication no floor.
     """
     plans, shares, times = family.plans, family.shares, family.times
-    is_offloaded = plans.offload == _OFFLOADED
+    is_offloaded = moves_activations(plans, _OFFLOADED)
     if is_offloaded.all():
         return np.zeros(shares.tp.shape)
     trained = trained_parameters(shares, parameters)
@@ -366,7 +388,8 @@ def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool)
     layer = layer_bytes(model, plans, shares)
     at_rest = states.weights + states.optimizer + memory.workspace_bytes
     checkpoints = np.minimum(np.minimum(layer.plain, layer.sparse) - layer.attention_core, layer.checkpoint)
-    kept = family.stages.layers * np.where(plans.offload == _OFFLOADED, 0.0, np.maximum(checkpoints, 0.0))
+    is_moved = moves_activations(plans, _OFFLOADED) | (plans.recompute_modules > 0)
+    kept = family.stages.layers * np.where(is_moved, 0.0, np.maximum(checkpoints, 0.0))
     before = at_rest + states.gradients_at_start + kept + layer.working
     after = at_rest + states.gradients
     ending = after + np.minimum(layer.plain, layer.sparse) + layer.working
@@ -379,5 +402,6 @@ def _needed_bytes(family: _Family, parameters: ParameterCount, *, gathers: bool)
     # a step's own buffers would count with the head that is left out here: then the largest stage proves nothing
     largest = (fullest + beside).max(axis=0) / _cached(family.efficiency)
     of_largest = np.where(states.step.max(axis=0) == 0.0, largest, 0.0)
-    found: FloatColumn = np.maximum((fullest + beside).min(axis=0), of_largest) * _ROUNDING
+    least = np.maximum((fullest + beside).min(axis=0), of_largest)
+    found: FloatColumn = least * _offset(family, "memory") * _ROUNDING
     return found

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opsk.costmodel.elementwise import floats, minimum, when, where
+from opsk.costmodel.elementwise import any_of, floats, maximum, minimum, when, where
+from opsk.costmodel.mixers import mixer_flop
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import RECOMPUTE_BITS, FloatColumn
+from opsk.workload.modules import RecomputeModule
 
 BACKWARD_PER_FORWARD = 2.0
 """Gradients by input and by weight: two products of the forward's size."""
@@ -29,7 +31,8 @@ class TokenFlop:
 
     Of the average layer: ``attention_projections``, ``mlp`` (dense, or the experts that a token passes and the shared
     ones), ``router`` (with the gate of shared experts), ``attention`` (the whole square of the decoder's scores, less
-    with sliding windows) and ``encoder_attention`` (cross attention and the encoder's own, which no mask halves).
+    with sliding windows) and ``encoder_attention`` (cross attention, the encoder's own and scans of mixers, which no
+    mask halves).
     Beside the layers: ``logits`` of the head, and ``mtp_projections``, ``mtp_attention`` and ``mtp_logits`` of
     multi-token prediction. An encoder's work is spread over the tokens and layers of the decoder.
     """
@@ -65,16 +68,24 @@ def token_flop(model: ShapeColumns) -> TokenFlop:
         sparse = matrices * (model.top_k * model.expert_ffn + model.shared_ffn)
         router = 2.0 * hidden * (model.experts + model.shared_gate)
     mlp = (1.0 - moe) * dense + moe * sparse
-    attention = 2.0 * attended_tokens(model) * model.heads * (model.head_dim + model.v_head_dim)
+    attention = whole_attention = (
+        2.0 * attended_tokens(model, as_run=False) * model.heads * (model.head_dim + model.v_head_dim)
+    )
     logits = 2.0 * hidden * model.vocab
     mtp_projections = mtp_attention = mtp_logits = encoder_attention = zero
+    whole_projections = projections
+    if model.has_mixers:
+        attention = model.attention_share * attention
+        projections = model.attention_share * projections + model.mixer_share * mixer_flop(model)
+        encoder_attention = model.mixer_share * model.mixer_scan_flop
+        mlp, router = model.mlp_share * mlp, model.mlp_share * router
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse, dense)
-        mtp_projections = model.mtp_layers * (projections + last + 4.0 * hidden**2)
-        mtp_attention, mtp_logits = model.mtp_layers * attention, model.mtp_layers * logits
+        mtp_projections = model.mtp_layers * (whole_projections + last + 4.0 * hidden**2)
+        mtp_attention, mtp_logits = model.mtp_layers * whole_attention, model.mtp_layers * logits
     if model.has_encoder:
-        added, encoder_attention = _encoder(model, dense)
-        projections = projections + added
+        added, of_encoder = _encoder(model, dense)
+        projections, encoder_attention = projections + added, encoder_attention + of_encoder
     return TokenFlop(
         attention_projections=projections,
         mlp=mlp,
@@ -101,7 +112,18 @@ def attention_matrices(model: ShapeColumns) -> FloatColumn:
         unrotated = query - model.heads * model.qk_rope_dim
         latent = of_query + model.kv_lora_rank * (hidden + unrotated + context) + hidden * model.qk_rope_dim
         into = where(model.is_latent > 0, latent, into)
+    if model.has_attention_gate:
+        into = into + model.attention_gate * hidden * query
+    if model.has_index:
+        into = into + index_matrices(model)
     return into + hidden * context
+
+
+def index_matrices(model: ShapeColumns) -> FloatColumn:
+    """Return the weights of the indexer of sparse attention: queries (from the latent), one key, weights of heads."""
+    latent = where(model.q_lora_rank > 0, model.q_lora_rank, model.hidden)
+    queries = model.index_heads * model.index_head_dim
+    return when(model.index_top_k > 0, latent * queries + model.hidden * (model.index_head_dim + model.index_heads))
 
 
 def _encoder(model: ShapeColumns, dense: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
@@ -171,5 +193,35 @@ def step_flop(
     asked = shares.recompute_layers * shares.pp * (model.layers / (model.layers + model.encoder_layers))
     layers = where(asked > 0, minimum(asked, model.layers), model.layers)
     again = when(shares.full_recompute, layers * (flop.projections + scores))
-    again = again + when(shares.selective_recompute, model.layers * scores)
+    again = again + repeated_flop(model, shares, scores)
     return useful, useful + again * (model.seq * shares.global_batch)
+
+
+def repeated_flop(model: ShapeColumns, shares: Shares, scores: FloatColumn) -> FloatColumn:
+    """Return what selective recomputation repeats for a token in all layers [FLOP].
+
+    ``scores`` is the attention of a token in one layer, which is counted of PyTorch's selection by operations, too.
+    """
+    core = maximum(shares.repeats(RecomputeModule.CORE_ATTN), floats(shares.repeated_modules == 0))
+    again = model.layers * core * scores
+    if any_of(shares.repeated_modules & ~RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]):
+        each = 2.0 * (2.0 + model.gated_mlp) * model.hidden
+        moe, experts = model.moe_layers, shares.repeats(RecomputeModule.MOE)
+        shared = maximum(experts, shares.repeats(RecomputeModule.SHARED_EXPERTS)) * model.shared_ffn
+        routed = experts * model.top_k * model.expert_ffn
+        again = again + each * ((model.layers - moe) * shares.repeats(RecomputeModule.MLP) * model.ffn)
+        again = again + each * moe * (routed + shared)
+        expanded = 2.0 * shares.tp * expanding_weights(model, shares) * model.is_latent
+        again = again + model.layers * shares.repeats(RecomputeModule.MLA_UP_PROJ) * expanded
+    return when(shares.selective_recompute, again)
+
+
+def expanding_weights(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return the weights of the products that expand latents to heads on one GPU.
+
+    Queries without a rank are projected there, from the whole width (multi_latent_attention.py of Megatron Core).
+    """
+    value = model.heads * model.v_head_dim / shares.tp
+    nope = shares.query_width - model.heads * model.qk_rope_dim / shares.tp
+    rank = where(model.q_lora_rank > 0, model.q_lora_rank, model.hidden)
+    return rank * shares.query_width + model.kv_lora_rank * (nope + value)

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from opsk.costmodel.attention import attention_s
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
-from opsk.costmodel.flops import attention_matrices, token_flop
+from opsk.costmodel.experts import expert_time
+from opsk.costmodel.flops import attention_matrices, index_matrices, token_flop
+from opsk.costmodel.launches import launches_s
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.mixers import mixer_passes, mixer_products
+from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
+from opsk.costmodel.quantising import quantising_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.table import FloatColumn, PlanTable
 
-GRADIENT_UPDATE_BYTES = 8.0
-"""Reading and writing the fp32 main gradient of a parameter (fused into the weight-gradient product)."""
 FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
 """Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
-FUSED_BACKWARD_FLOP = 2.5
-"""Fused attention's backward over its forward: five products against two (FlashAttention-2, section 3.1)."""
-CAUSAL_SHARE = 0.5
-"""Fused attention skips the masked half of the scores."""
 LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
 """Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
 ALIGNED_ELEMENTS = 8.0
@@ -40,36 +40,8 @@ UNFUSED_ROTARY_PASSES = 10.0
 """The same of rotary positions in complex fp32, for each element of query and key."""
 UNFUSED_GATE_PASSES = 2.0
 """The same of silu and product apart, for each inner element."""
-PERMUTED_PASSES = 6.0
-"""Reads and writes of a dispatched token's vector: permute, unpermute and weighted sum, each way."""
 
 _NOTHING = floats(0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Seconds of one micro-batch through some operations: ``forward``, gradients ``by_input`` and ``by_weight``."""
-
-    forward: FloatColumn
-    by_input: FloatColumn
-    by_weight: FloatColumn
-
-    @property
-    def total(self) -> FloatColumn:
-        """Forward and backward."""
-        return self.forward + self.by_input + self.by_weight
-
-    def __add__(self, other: Passes) -> Passes:
-        """Return both, one after the other."""
-        return Passes(
-            forward=self.forward + other.forward,
-            by_input=self.by_input + other.by_input,
-            by_weight=self.by_weight + other.by_weight,
-        )
-
-    def times(self, count: FloatColumn) -> Passes:
-        """Return ``count`` of them."""
-        return Passes(forward=self.forward * count, by_input=self.by_input * count, by_weight=self.by_weight * count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +50,8 @@ class LayerTime:
 
     ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
     ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
-    messages can hide, and what selective recomputation repeats; ``head`` is forward and backward of head and loss,
+    messages can hide, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
+    forwards of these modules; ``head`` is forward and backward of head and loss,
     ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
     """
 
@@ -86,6 +59,9 @@ class LayerTime:
     sparse: Passes
     average: Passes
     attention: FloatColumn
+    mlp: FloatColumn
+    experts: FloatColumn
+    shared_experts: FloatColumn
     head: FloatColumn
     embedding: FloatColumn
     mtp: FloatColumn
@@ -100,24 +76,37 @@ class _Products:
     weights: FloatColumn
 
 
-def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> LayerTime:
+def layer_time(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> LayerTime:
     """Return how long layers and the ends of the model take for one micro-batch [s]."""
-    attention = _attention(model, shares, machine)
-    common = _projections(model, shares, machine) + _around_attention(model, shares, machine, software)
-    common = common + attention
-    plain = common + _mlp(model, shares, machine, software, shares.ffn_width)
-    plain = sparse = average = _with_encoder(model, plain)
+    attention = _attention(model, plans, shares, machine)
+    around = _around_attention(model, shares, machine, software)
+    common = _projections(model, plans, shares, machine) + around + attention
+    mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    of_experts = of_shared = _NOTHING
+    with_attention = common
+    if model.has_mixers:
+        common = _mixed(model, shares, machine, around, common)
+        attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
+    plain = sparse = average = _launched(_with_encoder(model, common + mlp), plans, machine)
     if model.has_experts:
-        sparse = common + _experts(model, shares, machine, software)
+        routed = _experts(model, plans, shares, machine, software)
+        routed = routed.times(model.mlp_share) if model.has_mixers else routed
+        sparse, of_experts = common + routed, routed.forward
         if any_of(model.shared_ffn):
-            shared = _mlp(model, shares, machine, software, shares.shared_width)
-            sparse = sparse + shared.times(minimum(model.shared_ffn, 1.0))
+            shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
+            shared = shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
+            sparse, of_shared = sparse + shared, shared.forward
+        sparse = _launched(sparse, plans, machine)
         share = model.moe_layers / model.layers
         average = plain.times(1.0 - share) + sparse.times(share)
     head = _head(model, shares, machine, software)
     mtp = _NOTHING
     if model.has_mtp:
         last = where(model.is_moe > 0, sparse.total, plain.total)
+        if model.has_mixers:
+            last = with_attention.total + (last - common.total) / model.mlp_share
         projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
         mtp = model.mtp_layers * (last + projection + head)
     embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
@@ -126,10 +115,43 @@ def layer_time(model: ShapeColumns, shares: Shares, machine: Machine, software: 
         sparse=sparse,
         average=average,
         attention=attention.forward,
+        mlp=mlp.forward,
+        experts=of_experts,
+        shared_experts=of_shared,
         head=head,
         embedding=embedding,
         mtp=mtp,
     )
+
+
+def _launched(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
+    """Return a layer's passes with the wait for the host, where it launches kernels more slowly than they run."""
+    forward, backward = launches_s(plans, machine)
+    return Passes(
+        forward=maximum(layer.forward, forward),
+        by_input=layer.by_input + maximum(backward - layer.by_input - layer.by_weight, 0.0),
+        by_weight=layer.by_weight,
+    )
+
+
+def _cast(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Passes:
+    """Return products with the casts of their operands."""
+    if casts is None:
+        return passes
+    forward, backward = casts
+    return passes + Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+
+
+def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes) -> Passes:
+    """Return the average layer without its MLP where only some layers have attention.
+
+    ``around`` is what every layer has of norms and the like, and ``attention`` a whole layer's with attention.
+    """
+    weights, sides, elements = mixer_products(model, shares)
+    mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
+    mixer = mixer + mixer_passes(model, shares, machine)
+    rest = around.times(model.blocks / 2.0 - model.attention_share)
+    return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
 
 
 def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
@@ -155,7 +177,7 @@ def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
     return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
 
 
-def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+def _projections(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
     """Return the passes of a layer's attention projections [s].
 
     ``weights`` is the sum of k n over the products, ``sides`` that of k + n: the arithmetic is
@@ -163,17 +185,35 @@ def _projections(model: ShapeColumns, shares: Shares, machine: Machine) -> Passe
     """
     weights, sides, width = _attention_products(model, shares)
     activations = shares.tokens * (2.0 * model.hidden + width) * shares.activation_bytes
-    return _of_products(shares, machine, weights, sides, activations)
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (model.hidden + shares.query_width),
+        gradients=shares.tokens * (model.hidden + width - shares.query_width),
+        weights=weights,
+    )  # fmt: skip
+    return _cast(_of_products(shares, machine, weights, sides, activations), casts)
 
 
 def _mlp(
-    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, inner: FloatColumn
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    software: SoftwareColumns,
+    inner: FloatColumn,
 ) -> Passes:
     """Return the passes of an MLP of ``inner`` width on this GPU, dense or shared experts, activation included [s]."""
     hidden, gated = model.hidden, model.gated_mlp
     matrices = 2.0 + gated
     activations = shares.tokens * (2.0 * hidden + matrices * inner) * shares.activation_bytes
-    products = _of_products(shares, machine, matrices * hidden * inner, 2.0 * hidden + matrices * inner, activations)
+    weights = matrices * hidden * inner
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (hidden + inner),
+        gradients=shares.tokens * (hidden + (1.0 + gated) * inner),
+        weights=weights,
+    )  # fmt: skip
+    products = _cast(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
     return products + _activation(model, shares, machine, software, shares.tokens * inner)
 
 
@@ -206,6 +246,9 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
     plain = 2.0 * hidden * (query + kv)
     sides = 2.0 * hidden + 2.0 * (query + kv)
+    if model.has_attention_gate:
+        gate = model.attention_gate * query
+        plain, sides = plain + gate * hidden, sides + gate
     if not model.has_latent:
         return plain, sides, 2.0 * (query + kv)
     value = model.heads * model.v_head_dim / shares.tp
@@ -214,46 +257,46 @@ def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColum
     nope = query - model.heads * model.qk_rope_dim / shares.tp
     latent = compressed + hidden * (kv_rank + model.qk_rope_dim) + kv_rank * (nope + value) + value * hidden
     latent_sides = sides + 2.0 * (q_rank + kv_rank)
+    if model.has_index:
+        latent = latent + index_matrices(model)
     is_latent = model.is_latent > 0
     return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
 
 
-def _experts(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
-    """Return the passes of the routed experts of one layer, grouped products and permutation [s]."""
-    hidden, size, tokens = model.hidden, machine.matmul_size, shares.expert_tokens
-    matrices = 2.0 + model.gated_mlp
-    local = maximum(model.experts / shares.ep, 1.0)
-    width = maximum(shares.expert_width, 1.0)
-    weights, sides = matrices * hidden * width, matrices * (hidden + width)
-    rate = machine.matmul_flop_per_s * software.expert_fraction
-    arithmetic_s = 2.0 / rate * ((tokens + size * local) * weights + size * tokens * sides)
-    moved = tokens * (2.0 * hidden + matrices * width) * shares.activation_bytes
-    products = _Products(arithmetic_s=arithmetic_s, activation_bytes=moved, weights=weights * local)
-    permuted = PERMUTED_PASSES * tokens * hidden * shares.activation_bytes / machine.hbm_bytes_per_s
-    around = permuted + software.moe_gap_s
-    rest = Passes(forward=around, by_input=around, by_weight=_NOTHING)
-    return _passes(products, machine, shares) + rest + _activation(model, shares, machine, software, tokens * width)
+def _experts(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> Passes:
+    """Return the passes of the routed experts of one layer, all but what the links carry [s]."""
+    tokens, width = shares.expert_tokens, maximum(shares.expert_width, 1.0)
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=tokens * (model.hidden + width),
+        gradients=tokens * (model.hidden + (1.0 + model.gated_mlp) * width),
+        weights=maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width,
+    )  # fmt: skip
+    products = _cast(expert_time(model, shares, machine, software), casts)
+    return products + _activation(model, shares, machine, software, tokens * width)
 
 
-def _attention(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
     """Return forward and backward time of the attention core [s].
 
     Unfused attention writes and reads the a s^2 scores: 2 passes in the products, 4.5 in masked softmax and dropout
     (mask of 1 byte) forward; 4 and 5.5 backward.
     """
-    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
-    flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
-    fused = CAUSAL_SHARE * flop / machine.attention_flop_per_s * (1.0 + machine.attention_size / model.head_dim)
+    forward, backward = attention_s(model, plans, shares, machine)
     is_fused = model.flash_attention > 0
     if all_of(is_fused):
-        return Passes(forward=fused, by_input=FUSED_BACKWARD_FLOP * fused, by_weight=_NOTHING)
+        return Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
+    flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
     slower = where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
     arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
     scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
     scores_s = scores_bytes / machine.hbm_bytes_per_s
     return Passes(
-        forward=where(is_fused, fused, arithmetic + 6.5 * scores_s),
-        by_input=where(is_fused, FUSED_BACKWARD_FLOP * fused, 2.0 * arithmetic + 9.5 * scores_s),
+        forward=where(is_fused, forward, arithmetic + 6.5 * scores_s),
+        by_input=where(is_fused, backward, 2.0 * arithmetic + 9.5 * scores_s),
         by_weight=_NOTHING,
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency
+from opsk.costmodel.kernel_rates import generation_of
 from opsk.costmodel.power import host_w, network_w
 from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
 from opsk.errors import InputError
@@ -19,6 +20,21 @@ HB_CHANNELS, PCIE_CHANNELS = 24.0, 4.0
 """Channels that NCCL opens for a communicator over NVLink (its logs on A100 and H100) and over PCIe; from memory."""
 NO_LINK_BYTES_PER_S = 1.0
 """Where there is no link: so slow that no plan which needs it looks possible, and still a number."""
+USUAL_SHARES: Mapping[str, Mapping[str, float]] = {
+    "volta": {"16-bit": 0.72},
+    "turing": {"16-bit": 0.45},
+    "ampere": {"16-bit": 0.80},
+    "ada": {"16-bit": 0.59, "fp8": 0.54},
+    "hopper": {"16-bit": 0.70, "fp8": 0.66},
+    "blackwell": {"16-bit": 0.61, "fp8": 0.57, "fp4": 0.45},
+    "blackwell-ultra": {"16-bit": 0.67, "fp8": 0.64, "fp4": 0.38},
+    "blackwell-rtx": {"16-bit": 0.79, "fp8": 0.78, "fp4": 0.70},
+    "cdna2": {"16-bit": 0.62},
+    "cdna3": {"16-bit": 0.54, "fp8": 0.49},
+    "cdna4": {"16-bit": 0.57, "fp8": 0.49, "fp4": 0.46},
+}
+"""Sustained shares of the usual GPU of each generation, as the catalogue has them: V100, T4, A100 SXM, L40S, H100 SXM,
+B200, B300, RTX PRO 6000, MI250X, MI300X, MI355X. What a generation's fractions are fitted to is mostly theirs."""
 _IS_FP8 = np.array([precision.peak_format == "fp8" for precision in PRECISIONS])
 _IS_FP4 = np.array([precision.peak_format == "fp4" for precision in PRECISIONS])
 _FORMATS = tuple(precision.peak_format for precision in PRECISIONS)
@@ -30,8 +46,10 @@ _PLAIN_FORMATS = tuple(name if name in ("fp32", "fp16") else "bf16" for name in 
 class Machine:
     """Rates of one GPU and its links, of shape () or (plans,).
 
-    ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_``, ``attention_`` and ``plain_flop_per_s``
-    are the reached rates of large projections, of fused attention, and of products that stay in 16 bits.
+    ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
+    rates of large projections, and of products that stay in 16 bits; ``attention_flop_per_s`` is that of fused
+    attention if its kernels reached what products do, and ``generation`` the chip generation whose kernels run
+    (`opsk.costmodel.attention`). ``launch_factor`` is `GpuSpec.launch_factor`.
     ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
     ``nccl_channels`` are those of a communicator. ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric
     without spines between rails, and for one whose switches reduce. ``capacity_bytes`` is what processes can be given
@@ -43,7 +61,8 @@ class Machine:
     attention_flop_per_s: FloatColumn
     plain_flop_per_s: FloatColumn
     matmul_size: FloatColumn
-    attention_size: FloatColumn
+    generation: IntColumn
+    launch_factor: FloatColumn
     hbm_bytes_per_s: FloatColumn
     hb_gpus: FloatColumn
     hb_bytes_per_s: FloatColumn
@@ -147,7 +166,8 @@ _RATES = ("peak_flop_per_s", "matmul_flop_per_s", "attention_flop_per_s", "plain
 _NUMBERS = (
     *(
         "matmul_size",
-        "attention_size",
+        "generation",
+        "launch_factor",
         "hbm_bytes_per_s",
         "hb_gpus",
         "hb_bytes_per_s",
@@ -174,9 +194,27 @@ def _rates(gpu: GpuSpec, efficiency: Efficiency) -> FloatColumn:
     """Return ``_RATES`` of a GPU for every precision, shape (4, precisions)."""
     reached = efficiency.for_gpu(gpu.architecture)
     peak, plain = _peaks(gpu, _FORMATS), _peaks(gpu, _PLAIN_FORMATS)
-    return np.stack(
-        [peak, peak * _fractions(reached), plain * reached.attention_fraction, plain * reached.matmul_fraction]
-    )
+    plain = plain * reached.matmul_fraction * _relative(gpu, _PLAIN_FORMATS)
+    products = peak * _fractions(reached) * _relative(gpu, _FORMATS)
+    return np.stack([peak, products, plain * reached.attention_factor, plain])
+
+
+def _relative(gpu: GpuSpec, formats: tuple[str, ...]) -> FloatColumn:
+    """Return the sustained share of every format over that of the generation's usual GPU."""
+    usual = USUAL_SHARES.get(gpu.architecture, {})
+    shares = [(_own_share(gpu, _kind(name)), usual.get(_kind(name))) for name in formats]
+    return np.array([own / other if own and other else 1.0 for own, other in shares])
+
+
+def _own_share(gpu: GpuSpec, kind: str) -> float | None:
+    """Return the sustained share of a kind of formats; ``None`` where the catalogue has none."""
+    names = ("bf16", "fp16") if kind == "16-bit" else (kind,)
+    return next((gpu.sustained_share[name] for name in names if name in gpu.sustained_share), None)
+
+
+def _kind(number_format: str) -> str:
+    """Return the format whose share stands for another's: those of 16 bits and more share one."""
+    return number_format if number_format in ("fp8", "fp4") else "16-bit"
 
 
 def _fractions(reached: GpuEfficiency) -> FloatColumn:
@@ -193,7 +231,8 @@ def _numbers(cluster: ClusterSpec, efficiency: Efficiency) -> list[float]:
     outside = node.nic_bytes_per_s_per_gpu / max(cluster.oversubscription, 1.0)
     return [
         reached.matmul_size,
-        reached.attention_size,
+        generation_of(gpu.architecture),
+        gpu.launch_factor,
         gpu.hbm_bytes_per_s * reached.hbm_fraction,
         float(node.hb_domain_gpus if has_hb else node.gpus),
         max(inside * links.hb_fraction, NO_LINK_BYTES_PER_S),

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.elementwise import all_of, any_of, looked_up, most, where
+from opsk.costmodel.host import host_link_bytes_per_s, host_optimizer_bytes_per_s
 from opsk.costmodel.machine import Machine
+from opsk.costmodel.memory.formats import names_formats, state_sizes
 from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
@@ -25,19 +27,6 @@ GRADIENT_PASSES = 4.0
 """Reads and writes of a gradient: its norm, scaled (read and written), and read by the step."""
 MASTER_GRADIENT_BYTES = 4.0
 """Gradients that meet fp32 master weights are, or are made, fp32."""
-HOST_BYTES_PER_S = 40e9
-"""What the optimizer of a node reaches of its host memory, for all of its GPUs [bytes/s].
-
-Adam on a billion parameters then takes a second a node. DeepSpeed's kernel alone needs 0.22 to 0.26 s on two Xeon 8168
-(ZeRO-Offload, table 4, from memory). Whole runs show more: LLaMA-7B on eight A800 and two Xeon 8358 takes 17 to 20 s a
-step longer with ``offload_optimizer`` than without, 2.5 to 3 s a billion (gist.github.com/chenyaofo/
-d4cd6a20ab4b95cb3a49491747e2139a, its throughput taken as samples a second), Qwen2.5-3B on two A100 at most 0.8 s with
-cores bound to ranks (DeepSpeed's tutorial on ZeRO-Offload). A factor of three either way is open.
-"""
-PCIE_FRACTION = 0.8
-"""Data rate of large copies from or to pinned memory over the link's: 24.8 of 31.5 GB/s on eight A100 with PCIe 4.0 x16
-(nvbandwidth, forums.developer.nvidia.com/t/352186). Both ways at once one direction falls to 11 there."""
-
 _8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 _ADAMS_MOMENTS = 2.0
 
@@ -56,12 +45,15 @@ def traffic_bytes(states: States, optimizer: Optimizer) -> float:
 
 def _moments_bytes(recipe: Recipe, optimizer: Optimizer) -> float:
     """Return the moments of one parameter [bytes]."""
-    each = QUANTIZED_MOMENT_BYTES if optimizer in _8BIT else recipe.moment
+    each = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
     return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * each
 
 
 _TRAFFIC = np.array([[traffic_bytes(states, optimizer) for optimizer in OPTIMIZERS] for states in STATES])
 _COPIED = np.array([RECIPES[states].gradients + RECIPES[states].weights for states in STATES])
+_RECIPE = np.array([[getattr(RECIPES[name], part) for name in STATES] for part in ("gradients", "master", "moment")])
+_MOMENTS = np.array([0.0 if name in _8BIT else MOMENT_COUNTS.get(name, _ADAMS_MOMENTS) for name in OPTIMIZERS])
+_ONLY_OPTIMIZER = OFFLOADS.index(Offload.OPTIMIZER)
 _FP32, _ALL_FP32 = PRECISIONS.index(Precision.FP32), STATES.index(States.AUTOCAST)
 _ON_HOST = np.array([place in (Offload.OPTIMIZER, Offload.OPTIMIZER_AND_WEIGHTS) for place in OFFLOADS])
 
@@ -90,16 +82,27 @@ def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Mac
     experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
     largest: FloatColumn = most(dense + experts)
     states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
-    traffic = largest * looked_up(_TRAFFIC, states, plans.optimizer)
+    each = looked_up(_TRAFFIC, states, plans.optimizer)
+    if names_formats(plans):
+        each = each + _more_traffic(plans, states)
+    traffic = largest * each
     on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
     if not any_of(plans.offload):
         return on_gpu_s
     copied_s = largest * looked_up(_COPIED, states) / host_link_bytes_per_s(machine)
-    on_host_s = copied_s + traffic * machine.node_gpus / HOST_BYTES_PER_S
-    found: FloatColumn = where(looked_up(_ON_HOST, plans.offload), on_host_s, on_gpu_s)
+    on_host_s = copied_s + traffic / host_optimizer_bytes_per_s(machine)
+    share = where(plans.offload == _ONLY_OPTIMIZER, plans.offload_fraction, 1.0)
+    found: FloatColumn = where(
+        looked_up(_ON_HOST, plans.offload), share * on_host_s + (1.0 - share) * on_gpu_s, on_gpu_s
+    )
     return found
 
 
-def host_link_bytes_per_s(machine: Machine) -> FloatColumn:
-    """Return what copies between a GPU and its host reach, one direction [bytes/s]."""
-    return machine.pcie_bytes_per_s * PCIE_FRACTION
+def _more_traffic(plans: PlanTable, states: FloatColumn) -> FloatColumn:
+    """Return what the formats that a plan names add to what a step of a parameter reads and writes [bytes]."""
+    gradient, master, moment = looked_up(_RECIPE, slice(None), states)
+    sizes = state_sizes(plans, gradient, master, moment)
+    moments = looked_up(_MOMENTS, plans.optimizer)
+    more = GRADIENT_PASSES * where(gradient < 4.0, 0.0, sizes.gradient - gradient)
+    found: FloatColumn = more + 2.0 * (sizes.master - master + moments * (sizes.moment - moment))
+    return found

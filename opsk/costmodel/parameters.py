@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from opsk.costmodel.adapters import attention_adapters, encoder_adapters, mlp_adapters
 from opsk.costmodel.elementwise import any_of, floats, when, where
+from opsk.costmodel.flops import index_matrices
+from opsk.costmodel.mixers import mixer_adapters, mixer_parameters
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns, shape_of
 from opsk.costmodel.shares import Shares
@@ -66,10 +68,11 @@ def active_parameters(model: ModelShape) -> int:
 def _total(model: ShapeColumns, experts: FloatColumn) -> FloatColumn:
     """Return the parameters of the whole model with so many experts a layer."""
     widths = whole(model)
-    attention = _attention(model, widths)
-    plain = attention + _mlp(model, widths.ffn)
-    sparse = attention + _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
-    last = model.is_moe * sparse + (1.0 - model.is_moe) * plain
+    attention, mlp = _attention(model, widths), _mlp(model, widths.ffn)
+    routed = _beside_experts(model, widths) + experts * _mlp(model, widths.expert)
+    last = attention + model.is_moe * routed + (1.0 - model.is_moe) * mlp
+    common = _mixed(model, widths, attention) if model.has_mixers else attention
+    plain, sparse = common + model.mlp_share * mlp, common + model.mlp_share * routed
     ends = _embedding(model, widths) + widths.rows * model.hidden * (1.0 - model.tied_embeddings) + _final_norms(model)
     return (
         model.plain_layers * plain
@@ -94,11 +97,14 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
     sparse, expert = zero, zero
     if model.has_experts:
         sparse, expert = _beside_experts(model, widths), widths.experts * _mlp(model, widths.expert)
-    ends, mtp = _ends(model, shares, stages, widths), zero
+    ends, mtp, of_mtp = _ends(model, shares, stages, widths), zero, expert
     if model.has_mtp:
         mtp = model.mtp_layers * stages.is_last
         last = common + model.is_moe * sparse + (1.0 - model.is_moe) * plain
         ends = ends + mtp * (last + _mtp_projection(model))
+    if model.has_mixers:
+        common = _mixed(model, widths, common)
+        plain, sparse, expert = (model.mlp_share * part for part in (plain, sparse, expert))
     if model.has_encoder:
         common = common + model.encoder_layers / model.layers * _encoder_layer(model, widths)
     moe, copies = model.moe_layers / model.layers, stages.weight_copies
@@ -107,7 +113,7 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
         layer=common + (1.0 - moe) * plain + moe * sparse,
         layer_experts=moe * expert,
         dense=copies * (stages.layers * (common + plain) + stages.moe_layers * (sparse - plain)) + ends,
-        experts=copies * stages.moe_layers * expert + mtp * expert,
+        experts=copies * stages.moe_layers * expert + mtp * of_mtp,
         ends=ends,
         adapters=adapters,
         expert_adapters=expert_adapters,
@@ -116,12 +122,15 @@ def count_parameters(model: ShapeColumns, shares: Shares, stages: Stages) -> Par
 
 def _adapters(model: ShapeColumns, shares: Shares, stages: Stages, widths: Widths) -> tuple[FloatColumn, FloatColumn]:
     """Return the LoRA adapters beside experts, and those of routed experts, shape (3, plans)."""
-    attention, plain = attention_adapters(model, widths), mlp_adapters(model, widths.ffn)
+    targets = shares.lora_targets
+    attention, plain = attention_adapters(model, widths, targets), mlp_adapters(model, widths.ffn, targets)
+    if model.has_mixers:
+        attention = model.attention_share * attention + model.mixer_share * mixer_adapters(model, widths)
     if model.has_encoder:
-        attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths)
-    shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared))
-    each = stages.layers * attention + stages.plain_layers * plain + stages.moe_layers * shared
-    experts = stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert))
+        attention = attention + model.encoder_layers / model.layers * encoder_adapters(model, widths, targets)
+    shared = when(model.shared_ffn > 0, mlp_adapters(model, widths.shared, targets))
+    each = stages.layers * attention + model.mlp_share * (stages.plain_layers * plain + stages.moe_layers * shared)
+    experts = model.mlp_share * stages.moe_layers * (widths.experts * mlp_adapters(model, widths.expert, targets))
     rank = shares.lora_rank * stages.weight_copies
     return rank * each, rank * experts
 
@@ -137,6 +146,10 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
     plain = parameters = (hidden + model.qkv_bias) * inputs
     if model.has_latent:
         parameters = where(model.is_latent > 0, _latent(model, widths) + model.qkv_bias * inputs, plain)
+    if model.has_attention_gate:
+        parameters = parameters + model.attention_gate * (hidden + model.qkv_bias) * widths.query
+    if model.has_index:
+        parameters = parameters + index_matrices(model) + when(model.index_top_k > 0, 2.0 * model.index_head_dim)
     parameters = parameters + widths.context * hidden + (model.output_bias + norm * model.norms_per_layer) * hidden
     if model.has_head_details:
         parameters = parameters + norm * _qk_norm(model, widths) + model.attention_sinks * widths.heads
@@ -144,6 +157,12 @@ def _attention(model: ShapeColumns, widths: Widths) -> FloatColumn:
         cross = plain + widths.context * hidden + (model.output_bias + norm) * hidden
         parameters = parameters + when(model.encoder_layers > 0, cross)
     return parameters
+
+
+def _mixed(model: ShapeColumns, widths: Widths, attention: FloatColumn) -> FloatColumn:
+    """Return the same of the average layer of a model whose layers are of several kinds; all of them have the norms."""
+    norms = (1.0 + model.norm_bias) * model.norms_per_layer * model.hidden
+    return norms + model.attention_share * (attention - norms) + model.mixer_share * mixer_parameters(model, widths)
 
 
 def _latent(model: ShapeColumns, widths: Widths) -> FloatColumn:

@@ -12,6 +12,7 @@ from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.energy import step_energy
 from opsk.costmodel.machine import Machine, machine_of, machines_of
 from opsk.costmodel.memory.peak import peak_memory
+from opsk.costmodel.offset import factor_of, fuller, slower
 from opsk.costmodel.parameters import ParameterCount, count_parameters
 from opsk.costmodel.pipeline import Stages, stages_of
 from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
@@ -115,7 +116,9 @@ class PreparedRows:
         machine = machines_of(self.clusters, self.plans.precision, efficiency)
         software = efficiency.for_software(self.plans)
         with np.errstate(over="ignore", under="ignore"):
-            return step_seconds(self.model, self.plans, shares, stages, parameters, machine, software)
+            found = step_seconds(self.model, self.plans, shares, stages, parameters, machine, software)
+        factor = factor_of(efficiency.offset, self.plans, "time")
+        return found if factor is None else found * factor
 
 
 def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency: Efficiency) -> PredictionTable:
@@ -129,6 +132,10 @@ def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency
             model, plans, shares, stages, parameters, machine.capacity_bytes, machine.nccl_channels, efficiency
         )
         time = step_time(model, plans, shares, stages, parameters, machine, software, efficiency.spread)
+        if (factor := factor_of(efficiency.offset, plans, "time")) is not None:
+            time = slower(time, factor)
+        if (factor := factor_of(efficiency.offset, plans, "memory")) is not None:
+            memory = fuller(memory, factor, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from opsk.costmodel.parameters import total_parameters
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Sharding, Software
 
 _SPLIT_BACKWARD = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.ZERO_BUBBLE_V, Schedule.DUALPIPE)
@@ -21,6 +22,7 @@ _ONE_CHUNK = (Schedule.ZERO_BUBBLE, Schedule.ZERO_BUBBLE_2, Schedule.DUALPIPE)
 _LOW_MULTIPLES = {
     Precision.FP8: 16,
     Precision.FP8_CURRENT: 16,
+    Precision.FP8_ROWWISE: 16,
     Precision.FP8_BLOCK: 16,
     Precision.MXFP8: 32,
     Precision.NVFP4: 16,
@@ -105,6 +107,8 @@ def _tensor_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"heads {model.heads} is not a multiple of tp {plan.tp}"
     if not model.kv_lora_rank and model.kv_heads % plan.tp and plan.tp % model.kv_heads:
         yield f"kv_heads {model.kv_heads} and tp {plan.tp}: neither is a multiple of the other"
+    if model.mixer_layers and model.mixer_heads % plan.tp:
+        yield f"mixer_heads {model.mixer_heads} is not a multiple of tp {plan.tp}"
     for name, width in _split_widths(model):
         if width % plan.tp:
             yield f"{name} {width} is not a multiple of tp {plan.tp}"
@@ -198,8 +202,13 @@ def _group_rules(plan: Plan) -> Iterator[str]:
         yield f"vpp {plan.vpp} needs micro-batches ({count}) that make {count // pp} equal groups, pp being {pp}"
 
 
+_INSIDE_EXPERTS = (OffloadModule.EXPERT_FC1, OffloadModule.MOE_ACT, OffloadModule.FUSED_GROUP_MLP)
+
+
 def _recompute_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
-    """A stage cannot recompute more layers than it has."""
+    """A stage cannot recompute more layers than it has, nor modules that the model has not."""
+    if RecomputeModule.MLA_UP_PROJ in plan.recompute_modules.split() and not model.kv_lora_rank:
+        yield f"recompute_modules {RecomputeModule.MLA_UP_PROJ} needs latent attention"
     if not plan.recompute_layers:
         return
     if plan.recompute is not Recompute.FULL:
@@ -271,6 +280,15 @@ def _offload_rules(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"offload {plan.offload} needs sharding zero3, not {plan.sharding}"
     if plan.offload is Offload.OPTIMIZER and plan.software is Software.DEEPSPEED and plan.sharding is Sharding.NONE:
         yield f"offload {plan.offload} needs sharding zero1 or more in DeepSpeed, not {plan.sharding}"
+    moved = plan.offload_modules.split()
+    if moved and plan.offload is Offload.ACTIVATIONS:
+        yield f"offload_modules {plan.offload_modules} cannot be combined with offload {plan.offload}"
+    if OffloadModule.ATTN_PROJ in moved and OffloadModule.CORE_ATTN not in moved:
+        yield f"offload_modules {OffloadModule.ATTN_PROJ} needs {OffloadModule.CORE_ATTN}, which keeps the same tensor"
+    if plan.recompute is Recompute.SELECTIVE and RecomputeModule.MOE in plan.recompute_modules.split():
+        inside = [name for name in _INSIDE_EXPERTS if name in moved]
+        if inside:
+            yield f"offload_modules {' '.join(inside)}: nothing of experts is kept with recompute_modules moe"
     if plan.offload is Offload.ACTIVATIONS and plan.software is Software.MEGATRON_CORE:
         if plan.recompute is not Recompute.NONE:
             yield f"offload {plan.offload} cannot be combined with recompute {plan.recompute} in Megatron Core"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, minimum, where
+from opsk.costmodel.mixer_kinds import MIXER_COLUMNS, mixer_sizes
 from opsk.costmodel.table import FloatColumn
 from opsk.workload.model import ModelShape
 
@@ -26,7 +27,10 @@ class ShapeColumns:
     """The fields of `ModelShape`, each of shape () or (plans,); units and meaning are explained there.
 
     ``moe_layers`` are the decoder's layers with experts, ``plain_layers`` those with the dense MLP; ``head_details``
-    tells that heads have norms or sinks.
+    tells that heads have norms or sinks. Where layers are of several kinds (``is_mixed``), every layer is taken as the
+    average one, on every stage: ``attention_share``, ``mixer_share`` and ``mlp_share`` say how much it has of each, and
+    ``blocks`` how many of them follow one another (2, or 1 in Nemotron-H); a mixture of experts has them in all
+    layers then, ``mlp_share`` of each. Fields that begin with ``mixer_`` are those of `MixerSizes`.
     """
 
     layers: FloatColumn
@@ -74,6 +78,29 @@ class ShapeColumns:
     qk_norm_whole: FloatColumn
     norms_per_layer: FloatColumn
     embedding_norm: FloatColumn
+    attention_gate: FloatColumn
+    chunked_windows: FloatColumn
+    index_heads: FloatColumn
+    index_head_dim: FloatColumn
+    index_top_k: FloatColumn
+    mixer_inner: FloatColumn
+    mixer_into: FloatColumn
+    mixer_shared_into: FloatColumn
+    mixer_groups: FloatColumn
+    mixer_low: FloatColumn
+    mixer_low_split: FloatColumn
+    mixer_small: FloatColumn
+    mixer_whole: FloatColumn
+    mixer_scan_flop: FloatColumn
+    mixer_kernel_flop: FloatColumn
+    mixer_moved: FloatColumn
+    mixer_kept: FloatColumn
+    mixer_backward: FloatColumn
+    is_mixed: FloatColumn
+    attention_share: FloatColumn
+    mixer_share: FloatColumn
+    mlp_share: FloatColumn
+    blocks: FloatColumn
     is_moe: FloatColumn
     is_latent: FloatColumn
     moe_layers: FloatColumn
@@ -87,6 +114,9 @@ class ShapeColumns:
     has_windows: bool
     has_relative_positions: bool
     has_head_details: bool
+    has_mixers: bool
+    has_attention_gate: bool
+    has_index: bool
 
 
 _FLAGS = {
@@ -98,9 +128,14 @@ _FLAGS = {
     "has_windows": "windowed_layers",
     "has_relative_positions": "relative_positions",
     "has_head_details": "head_details",
+    "has_mixers": "is_mixed",
+    "has_attention_gate": "attention_gate",
+    "has_index": "index_top_k",
 }
 _NAMES = tuple(item.name for item in fields(ShapeColumns) if item.name not in _FLAGS)
-_STATED = tuple(name for name in _NAMES if name in {item.name for item in fields(ModelShape)} - {*_STYLE})
+_STATED = tuple(
+    name for name in _NAMES if name in {item.name for item in fields(ModelShape)} - {*_STYLE, *MIXER_COLUMNS}
+)
 
 
 @lru_cache(maxsize=256)
@@ -123,16 +158,33 @@ def _columns(table: Iterable[Any]) -> ShapeColumns:
     return ShapeColumns(**columns, **flags)  # type: ignore[arg-type]
 
 
-def attended_tokens(model: ShapeColumns) -> FloatColumn:
-    """Return the tokens that a token looks at, as the side of a full square, averaged over layers.
+def attended_tokens(model: ShapeColumns, *, as_run: bool = True) -> FloatColumn:
+    """Return the tokens that a token looks at, as the side of a full square, averaged over layers with attention.
 
-    A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s).
+    A causal window of w sees w (s - w/2) of the s^2/2 pairs of a causal square: a square's side of w (2 - w/s). Chunks
+    of w see w^2/2 pairs each, a side of w. ``as_run`` counts sparse attention as kernels compute it, see `_indexed`.
     """
-    if not model.has_windows:
-        return model.seq
-    window = where(model.attention_window > 0, minimum(model.attention_window, model.seq), model.seq)
-    windowed = window * (2 - window / model.seq)
-    return model.seq + model.windowed_layers / model.layers * (windowed - model.seq)
+    attended = model.seq
+    if model.has_windows:
+        window = where(model.attention_window > 0, minimum(model.attention_window, model.seq), model.seq)
+        windowed = where(model.chunked_windows > 0, window, window * (2 - window / model.seq))
+        share = where(model.attention_share > 0, model.attention_share, 1.0)
+        attended = attended + model.windowed_layers / (share * model.layers) * (windowed - attended)
+    return _indexed(model, attended, as_run=as_run) if model.has_index else attended
+
+
+def _indexed(model: ShapeColumns, attended: FloatColumn, *, as_run: bool) -> FloatColumn:
+    """Return the same with sparse attention: the tokens chosen, and the indexer's scores of all in the same measure.
+
+    Kernels of latent attention then multiply the latents themselves, r + rope of a key and r of a value for every head,
+    as one key serves all heads (DeepSeek-V3.2 report, section 2: in the form of multi-query attention).
+    """
+    width = model.head_dim + model.v_head_dim
+    chosen = minimum(model.index_top_k, model.seq)
+    is_sparse = (model.index_top_k > 0) & (chosen < model.seq)
+    wider = where(as_run & (model.is_latent > 0), (2.0 * model.kv_lora_rank + model.qk_rope_dim) / width, 1.0)
+    sparse = where(is_sparse, chosen * (2 - chosen / model.seq) * wider, attended)
+    return sparse + model.seq * model.index_heads * model.index_head_dim / (model.heads * width)
 
 
 def _numbers(model: ModelShape) -> list[float]:
@@ -147,4 +199,21 @@ def _numbers(model: ModelShape) -> list[float]:
     values["moe_layers"] = values["is_moe"] * (values["layers"] - values["dense_layers"])
     values["plain_layers"] = values["layers"] - values["moe_layers"]
     values["head_details"] = max(values["qk_norm"], values["attention_sinks"])
+    sizes = mixer_sizes(model)
+    values |= {name: float(getattr(sizes, name)) for name in MIXER_COLUMNS}
+    values |= _shares_of_kinds(model)
     return [values[name] for name in _NAMES]
+
+
+def _shares_of_kinds(model: ModelShape) -> dict[str, float]:
+    """Return how much of each kind the average layer has."""
+    layers = float(model.layers)
+    mlp = (model.mlp_layers or layers) / layers
+    mixed = model.mixer_layers + model.mlp_layers > 0
+    return {
+        "is_mixed": float(mixed),
+        "attention_share": model.attention_layers / layers,
+        "mixer_share": model.mixer_layers / layers,
+        "mlp_share": mlp,
+        "blocks": 1.0 if model.mlp_layers else 2.0,
+    }

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import ceil, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, ceil, floats, looked_up, maximum, minimum, unless, when, where
+from opsk.costmodel.memory.formats import has_low_gradients
 from opsk.costmodel.shape import ShapeColumns, attended_tokens
 from opsk.costmodel.table import (
+    DISPATCHERS,
     PRECISIONS,
+    RECOMPUTE_BITS,
     RECOMPUTES,
     SHARDINGS,
     SOFTWARE,
@@ -23,7 +26,8 @@ from opsk.costmodel.table import (
     IntColumn,
     PlanTable,
 )
-from opsk.workload.plan import Precision, Recompute, Sharding, Software, States
+from opsk.workload.modules import RecomputeModule
+from opsk.workload.plan import MoeDispatcher, Precision, Recompute, Sharding, Software, States
 
 VOCAB_MULTIPLE = 128
 """Rows of the embedding are padded to a multiple of this times tp (Megatron-LM, --make-vocab-size-divisible-by)."""
@@ -31,9 +35,14 @@ VOCAB_MULTIPLE = 128
 _FULL = RECOMPUTES.index(Recompute.FULL)
 _SELECTIVE = RECOMPUTES.index(Recompute.SELECTIVE)
 _FP32 = PRECISIONS.index(Precision.FP32)
+_ALLGATHER, _HYBRIDEP = DISPATCHERS.index(MoeDispatcher.ALLGATHER), DISPATCHERS.index(MoeDispatcher.HYBRIDEP)
 _PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ZERO = {stage: SHARDINGS.index(stage) for stage in Sharding}
 _FP16 = PRECISIONS.index(Precision.FP16)
+_MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
+_GATHERED_IN_FP8 = np.array(
+    [name in (Precision.FP8, Precision.FP8_CURRENT, Precision.FP8_BLOCK) for name in PRECISIONS]
+)
 _IS_16BIT = np.array([states in (States.MIXED_16BIT_GRADIENTS, States.PURE_16BIT) for states in STATES])
 
 
@@ -64,17 +73,30 @@ class Shares:
     activation_bytes
         Bytes of one activation element.
     reduced_bytes
-        Bytes of a gradient element on the wire: fp32 where gradients are kept so, else that of the weights. Megatron-LM
+        Bytes of a gradient element on the wire: fp32 where gradients are kept so and the plan does not ask for
+        16 bits, else that of the weights. Megatron-LM
         accumulates and reduces bf16 gradients in fp32, fp16 as they are.
+    gathered_bytes
+        Bytes of a weight on the wire: one where weights are kept in FP8. MXFP8 weights are gathered in 16 bits, and
+        quantised then (``reuse_grad_buf_for_mxfp8_param_ag``, megatron/core/optimizer/distrib_optimizer.py).
     schedule
         Index into ``SCHEDULES``.
     first_stage_layers, last_stage_layers, recompute_layers, lora_rank
         As in `Plan`; 0 is even, all layers, and no adapters.
+    lora_targets
+        Index into ``LORA_TARGETS``.
     runs_unfused
         1.0 where norms, rotary positions and gates are written in Python and run operation by operation: Llama-like
         models in PyTorch that are not compiled. Megatron fuses them, and PyTorch has LayerNorm and GELU as one kernel.
+    moe_dispatcher, moe_gemm
+        Indices into ``DISPATCHERS`` and ``MOE_GEMMS``; fused routing has HybridEP's dispatcher.
+    fuses_permutation, leaves_host_out
+        Whether tokens are permuted by fused kernels, and whether nothing around the experts waits for the host.
     trained_share
         Share of the weights that get a gradient: none of them with LoRA, whose own are too few to count here.
+    repeated_modules
+        Modules that selective recomputation passes forward twice, the sum of their ``RECOMPUTE_BITS``; 0 without, and
+        where PyTorch selects operations.
     recomputed_share
         Share of a stage's layers that full recomputation passes forward twice; 0 without.
     shards_optimizer, shards_gradients, shards_weights
@@ -109,6 +131,7 @@ class Shares:
     vocab: FloatColumn
     activation_bytes: FloatColumn
     reduced_bytes: FloatColumn
+    gathered_bytes: FloatColumn
     software: IntColumn
     precision: IntColumn
     schedule: IntColumn
@@ -116,8 +139,14 @@ class Shares:
     last_stage_layers: FloatColumn
     recompute_layers: FloatColumn
     lora_rank: FloatColumn
+    lora_targets: IntColumn
     runs_unfused: FloatColumn
+    moe_dispatcher: IntColumn
+    moe_gemm: IntColumn
+    fuses_permutation: BoolColumn
+    leaves_host_out: BoolColumn
     trained_share: FloatColumn
+    repeated_modules: IntColumn
     recomputed_share: FloatColumn
     full_recompute: BoolColumn
     selective_recompute: BoolColumn
@@ -130,6 +159,10 @@ class Shares:
     def gpus(self) -> FloatColumn:
         """GPUs of the plan."""
         return self.tp * self.pp * self.cp * self.dp
+
+    def repeats(self, module: RecomputeModule) -> FloatColumn:
+        """Return 1.0 where selective recomputation passes a module forward twice."""
+        return floats((self.repeated_modules & RECOMPUTE_BITS[module]) > 0)
 
 
 def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
@@ -147,7 +180,7 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     shard_group = where(plans.shard_gpus > 0, minimum(floats(plans.shard_gpus), replicas), replicas)
     kv_heads = where(model.is_latent > 0, model.heads, model.kv_heads)
     kv_head_width = (model.head_dim + model.v_head_dim) / 2
-    expert_tokens = tokens * model.top_k * etp / tp * expert_load(model)
+    expert_tokens = tokens * model.top_k * etp / tp * expert_load(model, ep)
     return Shares(
         tp=tp,
         pp=floats(plans.pp),
@@ -173,7 +206,8 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         attended=attended_tokens(model),
         vocab=padded_vocab(model.vocab, tp) / tp,
         activation_bytes=where(plans.precision == _FP32, 4.0, 2.0),
-        reduced_bytes=where((plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states), 2.0, 4.0),
+        reduced_bytes=_reduced_bytes(plans),
+        gathered_bytes=_gathered_bytes(plans),
         software=plans.software,
         precision=plans.precision,
         schedule=plans.schedule,
@@ -181,10 +215,16 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
         last_stage_layers=floats(plans.last_stage_layers),
         recompute_layers=floats(plans.recompute_layers),
         lora_rank=floats(plans.lora_rank),
+        lora_targets=plans.lora_targets,
         runs_unfused=when(
             (plans.software == _PYTORCH) & unless(plans.compiled), model.gated_mlp * (1.0 - model.norm_bias)
         ),
+        moe_dispatcher=where(plans.fused_moe & (plans.moe_dispatcher <= _ALLGATHER), _HYBRIDEP, plans.moe_dispatcher),
+        moe_gemm=plans.moe_gemm,
+        fuses_permutation=plans.moe_permute_fusion | plans.fused_moe,
+        leaves_host_out=plans.fused_moe,
         trained_share=where(plans.lora_rank > 0, 0.0, 1.0 - plans.frozen_fraction),
+        repeated_modules=_repeated_modules(plans),
         recomputed_share=when(plans.recompute == _FULL, _recomputed(model, plans)),
         full_recompute=plans.recompute == _FULL,
         selective_recompute=plans.recompute == _SELECTIVE,
@@ -195,15 +235,40 @@ def shares_of(model: ShapeColumns, plans: PlanTable) -> Shares:
     )
 
 
+def _reduced_bytes(plans: PlanTable) -> FloatColumn:
+    """Return the bytes of a gradient element on the wire."""
+    low = (plans.precision == _FP16) | looked_up(_IS_16BIT, plans.states)
+    low = has_low_gradients(plans, low) if any_of(plans.gradient_format) else low
+    return where(low | plans.reduces_16bit, 2.0, 4.0)
+
+
+def _gathered_bytes(plans: PlanTable) -> FloatColumn:
+    """Return the bytes of a weight element on the wire."""
+    in_fp8 = looked_up(_GATHERED_IN_FP8, plans.precision) & plans.fp8_weights & (plans.software == _MEGATRON_CORE)
+    return where(in_fp8, 1.0, where(plans.precision == _FP32, 4.0, 2.0))
+
+
+def _repeated_modules(plans: PlanTable) -> IntColumn:
+    """Return which modules are passed forward twice: those that are named, else the attention core."""
+    own = where(plans.software == _PYTORCH, 0, RECOMPUTE_BITS[RecomputeModule.CORE_ATTN])
+    named: IntColumn = where(plans.recompute_modules > 0, plans.recompute_modules, own)
+    found: IntColumn = where(plans.recompute == _SELECTIVE, named, 0)
+    return found
+
+
 def _recomputed(model: ShapeColumns, plans: PlanTable) -> FloatColumn:
     """Return the share of a stage's layers that are asked to be recomputed; 0 asks for all."""
     asked = plans.recompute_layers * plans.pp / (model.layers + model.encoder_layers)
     return where(plans.recompute_layers > 0, minimum(asked, 1.0), 1.0)
 
 
-def expert_load(model: ShapeColumns) -> FloatColumn:
-    """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance."""
-    return where(model.capacity_factor > 0, model.capacity_factor, model.expert_imbalance)
+def expert_load(model: ShapeColumns, ep: FloatColumn) -> FloatColumn:
+    """Return the work of the busiest rank over the mean: its capacity where tokens are dropped, else the imbalance.
+
+    One rank that has all experts has all tokens, however uneven these are.
+    """
+    uneven = where(ep > 1, model.expert_imbalance, 1.0)
+    return where(model.capacity_factor > 0, model.capacity_factor, uneven)
 
 
 def padded_vocab(vocab: FloatColumn, tp: FloatColumn) -> FloatColumn:

@@ -8,26 +8,26 @@ from collections.abc import Mapping
 from opsk.costmodel.collectives.hierarchical import Carried
 from opsk.costmodel.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
-from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, when, where
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, minimum, when, where
 from opsk.costmodel.flops import step_flop
+from opsk.costmodel.host import host_link_bytes_per_s
 from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.link_sharing import share_links
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
-from opsk.costmodel.optimizer_time import host_link_bytes_per_s, optimizer_s, trained_parameters
+from opsk.costmodel.memory.modules import moves_activations
+from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Extreme, Stages, bubble_s
+from opsk.costmodel.recomputation import repeated_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
+from opsk.costmodel.table import OFFLOADS, FloatColumn, PlanTable, Range, TimeTable
 from opsk.units import TERA
-from opsk.workload.plan import Offload, Software
+from opsk.workload.plan import Offload
 
-_PYTORCH = SOFTWARE.index(Software.PYTORCH)
 _ACTIVATIONS = OFFLOADS.index(Offload.ACTIVATIONS)
 
-SELECTED_OPERATIONS = 0.5
-"""Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
 CONFIDENCE_SIGMAS = 1.645
 """A range holds 90 % of a normal distribution."""
 _NOTHING = floats(0.0)
@@ -109,11 +109,13 @@ def step_parts(
     alone
         Take each axis as if the others did not use its links, which is never slower.
     """
-    times = layer_time(model, shares, machine, software)
+    times = layer_time(model, plans, shares, machine, software)
     layer = layer_communication(model, shares, times, machine, software)
     work = stage_work(model, shares, stages, times)
     exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
-    again_s = _recomputed(shares, times) + _waiting_for_host(model, plans, shares, times, machine)
+    again_s = repeated_s(model, shares, times, machine, software) + _waiting_for_host(
+        model, plans, shares, times, machine
+    )
     stage_s = work + stages.layers * (exposed_s + again_s)
     slowest = Extreme.of(stage_s)
     layers = slowest.chosen(stages.layers)
@@ -163,18 +165,6 @@ def stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: Layer
     return work + stages.is_last * (times.head + times.mtp) + stages.is_first * times.embedding
 
 
-def _recomputed(shares: Shares, times: LayerTime) -> FloatColumn:
-    """Return what recomputation repeats of the average layer for one micro-batch [s].
-
-    Selective recomputation repeats the attention in Megatron; PyTorch's by operations (torchtitan's default) keeps the
-    attention and every second product, and repeats the rest.
-    """
-    forward = times.average.forward
-    by_operation = SELECTED_OPERATIONS * (forward - times.attention)
-    selective = where(shares.software == _PYTORCH, by_operation, times.attention)
-    return shares.recomputed_share * forward + when(shares.selective_recompute, selective)
-
-
 def _waiting_for_host(
     model: ShapeColumns, plans: PlanTable, shares: Shares, times: LayerTime, machine: Machine
 ) -> FloatColumn:
@@ -183,11 +173,19 @@ def _waiting_for_host(
     What it keeps goes out over PCIe beside its forward and comes back beside its backward; what does not fit there
     shows. Left out: GPUs that share a PCIe switch.
     """
-    is_offloaded = plans.offload == _ACTIVATIONS
+    is_offloaded = moves_activations(plans, _ACTIVATIONS)
     if not any_of(is_offloaded):
         return _NOTHING
     layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
-    plain, sparse = (kept_layer_bytes(model, plans, shares, layer, each) for each in (layer.plain, layer.sparse))
+    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
+    if any_of(plans.offload_layers):
+        staged = model.layers / shares.pp
+        share = where(plans.offload_layers > 0, minimum(plans.offload_layers / staged, 1.0), 1.0)
+        plain, sparse = share * plain, share * sparse
+    if layer.moved is not None:
+        by_module = plans.offload_modules > 0
+        plain = where(by_module, layer.moved.plain_offloaded, plain)
+        sparse = where(by_module, layer.moved.sparse_offloaded, sparse)
     copied_s = ((1.0 - moe) * plain + moe * sparse) / host_link_bytes_per_s(machine)
     forward = times.average.forward * plans.overlap
     backward = (times.average.total - times.average.forward) * plans.overlap

@@ -10,8 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from opsk.errors import InputError
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
+    AdapterFormat,
+    Attention,
+    LoraTargets,
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     OptimizerStep,
@@ -21,6 +27,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 
@@ -38,6 +45,15 @@ OPTIMIZER_STEPS = tuple(OptimizerStep)
 OFFLOADS = tuple(Offload)
 SOFTWARE = tuple(Software)
 LOSSES = tuple(Loss)
+ATTENTIONS = tuple(Attention)
+DISPATCHERS = tuple(MoeDispatcher)
+MOE_GEMMS = tuple(MoeGemm)
+STATE_FORMATS = tuple(StateFormat)
+RECOMPUTE_BITS = {module: 1 << place for place, module in enumerate(RecomputeModule)}
+OFFLOAD_BITS = {module: 1 << place for place, module in enumerate(OffloadModule)}
+"""A list of modules is a column of whole numbers, with a bit for each module."""
+LORA_TARGETS = tuple(LoraTargets)
+ADAPTER_FORMATS = tuple(AdapterFormat)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -50,9 +66,20 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "offload": OFFLOADS,
     "software": SOFTWARE,
     "loss": LOSSES,
+    "attention": ATTENTIONS,
+    "moe_dispatcher": DISPATCHERS,
+    "moe_gemm": MOE_GEMMS,
+    "lora_targets": LORA_TARGETS,
+    "adapter_format": ADAPTER_FORMATS,
+    **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), STATE_FORMATS),
 }
-_YES_OR_NO = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
-_RATIOS = ("frozen_fraction",)
+_BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
+_YES_OR_NO = (
+    *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
+    *("cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
+    *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
+)
+_RATIOS = ("frozen_fraction", "offload_fraction")
 _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 """Columns that always have one entry a plan, since others take their number from them."""
 
@@ -61,7 +88,8 @@ _SIZED = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "global_batch")
 class PlanTable:
     """Plans as columns of equal length, named as the fields of `Plan`.
 
-    Columns of enums hold the index into ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS`` and so on.
+    Columns of enums hold the index into ``SHARDINGS``, ``RECOMPUTES``, ``PRECISIONS`` and so on, those of lists of
+    modules the sum of ``RECOMPUTE_BITS`` and ``OFFLOAD_BITS``.
     """
 
     tp: IntColumn
@@ -91,10 +119,34 @@ class PlanTable:
     tp_overlap: BoolColumn
     compiled: BoolColumn
     fused_moe: BoolColumn
+    cuda_graphs: BoolColumn
+    moe_dispatcher: IntColumn
+    moe_gemm: IntColumn
+    moe_permute_fusion: BoolColumn
+    ep_overlap: BoolColumn
     loss: IntColumn
+    attention: IntColumn
     frozen_fraction: FloatColumn
     lora_rank: IntColumn
     base_bits: IntColumn
+    recompute_modules: IntColumn
+    offload_modules: IntColumn
+    offload_layers: IntColumn
+    offload_fraction: FloatColumn
+    gradient_format: IntColumn
+    master_format: IntColumn
+    moment_format: IntColumn
+    second_moment_format: IntColumn
+    fp8_weights: BoolColumn
+    lora_targets: IntColumn
+    adapter_format: IntColumn
+    upcast_base: BoolColumn
+    reentrant: BoolColumn
+    keeps_gathered: BoolColumn
+    reduces_16bit: BoolColumn
+    fused_norms: BoolColumn
+    varied_lengths: BoolColumn
+    expandable_segments: BoolColumn
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -120,6 +172,7 @@ class PlanTable:
         if max(map(abs, columns.values())) > _MOST_WHOLE:
             raise InputError("a size of the plan is too large for any machine", hint="check the number")
         columns |= {name: codes[getattr(plan, name)] for name, codes in _CODE_OF.items()}
+        columns |= {name: _bits(name, getattr(plan, name)) for name in _BITS}
         return cls(**columns)
 
     @classmethod
@@ -152,6 +205,8 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
     values = [getattr(plan, name) for plan in plans]
     if name in _CODES:
         return np.array([_CODES[name].index(value) for value in values], dtype=np.int64)
+    if name in _BITS:
+        return np.array([_bits(name, value) for value in values], dtype=np.int64)
     if name in _YES_OR_NO:
         return np.array(values, dtype=np.bool_)
     if name in _RATIOS:
@@ -162,15 +217,22 @@ def _column(name: str, plans: Sequence[Plan]) -> Any:
         raise InputError(f"{name} of a plan is too large for any machine", hint="check the number") from error
 
 
+def _bits(name: str, words: str) -> int:
+    """Return the bits of a list of modules."""
+    return sum(_BITS[name][word] for word in words.split()) if words else 0
+
+
 _MOST_WHOLE = np.iinfo(np.int64).max
 _CODE_OF = {name: {member: code for code, member in enumerate(members)} for name, members in _CODES.items()}
-_UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in _CODES)
+_UNCODED = tuple(item.name for item in fields(PlanTable) if item.name not in {*_CODES, *_BITS})
 
 
 def _value(name: str, entry: Any) -> Any:
     """Return one entry of a column as the field of a `Plan` has it."""
     if name in _CODES:
         return _CODES[name][int(entry)]
+    if name in _BITS:
+        return " ".join(module for module, bit in _BITS[name].items() if int(entry) & bit)
     if name in _YES_OR_NO:
         return bool(entry)
     return float(entry) if name in _RATIOS else int(entry)

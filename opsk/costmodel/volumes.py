@@ -6,10 +6,11 @@ told beside each. What a ring of n ranks makes each of them send is in `ring_sha
 
 from __future__ import annotations
 
-from opsk.costmodel.elementwise import where
+from opsk.costmodel.elementwise import any_of, where
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares, expert_load
 from opsk.costmodel.table import FloatColumn
+from opsk.workload.modules import RecomputeModule
 
 
 def ring_share(ranks: FloatColumn) -> FloatColumn:
@@ -25,6 +26,20 @@ def passes(shares: Shares) -> FloatColumn:
     return 2.0 + shares.recomputed_share
 
 
+def tensor_parallel_again(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what modules that are repeated add to the passes: an MLP, dense or of experts, has half of one."""
+    if not any_of(shares.repeated_modules):
+        return 0.0 * shares.tp
+    moe = model.moe_layers / model.layers
+    dense = (1.0 - moe) * shares.repeats(RecomputeModule.MLP)
+    return 0.5 * (dense + moe * shares.repeats(RecomputeModule.MOE))
+
+
+def expert_parallel_again(shares: Shares) -> FloatColumn:
+    """Return what experts that are repeated add to the passes: dispatch and combine of a forward."""
+    return shares.repeats(RecomputeModule.MOE)
+
+
 def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what one layer all-reduces in one pass of a micro-batch [bytes]: two arrays of s b h.
 
@@ -32,6 +47,8 @@ def tensor_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     et al. 2022, section 4.2.2). Cross attention has one more, and each layer of an encoder two of its own tokens.
     """
     arrays = 2.0 * shares.tokens * model.hidden * shares.activation_bytes
+    if model.has_mixers:
+        arrays = arrays * (model.blocks / 2.0)
     if not model.has_encoder:
         return arrays
     encoder = model.encoder_layers / model.layers * model.encoder_seq / model.seq
@@ -46,12 +63,18 @@ def context_parallel_bytes(shares: Shares) -> FloatColumn:
     return 2.0 * shares.tokens * shares.kv_width * shares.activation_bytes * shares.cp
 
 
+def mixer_context_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return what a rank sends in one layer with a mixer to have all tokens of some heads, and back [bytes]."""
+    width = model.mixer_into + model.mixer_shared_into + model.mixer_inner
+    return shares.tokens * width / shares.tp * shares.activation_bytes
+
+
 def expert_parallel_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
     """Return what the busiest rank moves in one all-to-all of one layer [bytes]; a pass has two, dispatch and combine.
 
     That is its capacity, padded, where tokens are dropped; else the mean times the imbalance.
     """
-    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes * expert_load(model)
+    return shares.plain_tokens * model.top_k * model.hidden * shares.activation_bytes * expert_load(model, shares.ep)
 
 
 def pipeline_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -69,7 +92,7 @@ def data_parallel_bytes_per_element(shares: Shares) -> FloatColumn:
     Once a step: gradients twice for an all-reduce, or gradients and weights where the optimizer is sharded. With ZeRO-3
     for every micro-batch: weights gathered twice and gradients reduce-scattered.
     """
-    reduced, weight_bytes = shares.reduced_bytes, shares.activation_bytes
+    reduced, weight_bytes = shares.reduced_bytes, shares.gathered_bytes
     once = where(shares.shards_optimizer, reduced + weight_bytes, 2.0 * reduced)
     return where(shares.gathers_each, 2.0 * weight_bytes + reduced, once)
 

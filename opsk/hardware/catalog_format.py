@@ -20,6 +20,7 @@ Count = Annotated[int, Field(strict=True, gt=0)]
 Tally = Annotated[int, Field(strict=True, ge=0)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 FabricKind = Literal["rail-optimized", "fat-tree", "rail-only", "dragonfly"]
 
@@ -47,6 +48,8 @@ class GpuEntry(Entry):
     hb_gb_per_s: NotNegative | None = None
     pcie_gb_per_s: Positive | None = None
     tdp_w: Positive | None = None
+    sustained_share: dict[Format, Share] | None = None
+    launch_factor: Positive | None = None
 
 
 class NicEntry(Entry):
@@ -123,6 +126,8 @@ GPU_FIELDS: Mapping[str, Conversion] = {
     "hb_gb_per_s": ("hb_bytes_per_s", _gb_per_s),
     "pcie_gb_per_s": ("pcie_bytes_per_s", _gb_per_s),
     "tdp_w": ("tdp_w", float),
+    "sustained_share": ("sustained_share", dict),
+    "launch_factor": ("launch_factor", float),
 }
 """Field of a `GpuEntry` to the field of `GpuSpec` it sets and the conversion between them."""
 
@@ -142,7 +147,8 @@ CLUSTER_FIELDS: Mapping[str, Conversion] = {
 
 OPTIONAL_FIELDS = frozenset(
     (
-        *("usable_mib", "architecture", "storage_nic", "storage_nics", "power_w"),
+        *("usable_mib", "sustained_share", "launch_factor"),
+        *("architecture", "storage_nic", "storage_nics", "power_w"),
         *("switches", "oversubscription", "leaves", "spines", "cores", "cables", "nodes_per_unit"),
         "in_network_reduction",
     )

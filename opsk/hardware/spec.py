@@ -37,6 +37,11 @@ class GpuSpec:
         calls the total capacity; the driver keeps the rest. ``None`` when it is not known.
     architecture
         Generation of the chip, whose kernels reach like fractions of their peaks: ``ampere``, ``hopper``, ``cdna3``.
+    sustained_share
+        Share of its dense peak that a large product reaches for seconds, at the clock that the power limit leaves, by
+        number format [ratio]; a format that is missing has that of the chip generation.
+    launch_factor
+        Time that the CPU of its node takes to launch a kernel over that of an x86 server [ratio].
     aliases
         Other spellings that scripts, Slurm GRES types and drivers use (``h100``, ``NVIDIA H100 80GB HBM3``).
     sources
@@ -53,6 +58,8 @@ class GpuSpec:
     tdp_w: float
     usable_bytes: int | None = None
     architecture: str = ""
+    sustained_share: Mapping[str, float] = field(default_factory=dict)
+    launch_factor: float = 1.0
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 

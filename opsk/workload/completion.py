@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.errors import InputError, PlanInfeasibleError
-from opsk.workload.defaults import Assumption, Filling, fill_model, fill_plan
+from opsk.workload.defaults import Assumption, Filling, average_layers, fill_model, fill_plan
+from opsk.workload.memory_settings import fill_memory
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 from opsk.workload.presets import fill_preset
@@ -53,6 +54,7 @@ def complete(workload: Workload) -> Completion:
     fill_plan(filling)
     fill_model(filling)
     fill_settings(filling)
+    fill_memory(filling)
     broken = violations(filling)
     model, plan = None, None
     if not any(entry.blocks_model for entry in broken) and not filling.lacks("model."):
@@ -62,7 +64,7 @@ def complete(workload: Workload) -> Completion:
     return Completion(
         model=model,
         plan=plan,
-        assumed=tuple(filling.assumed),
+        assumed=(*filling.assumed, *average_layers(model, plan)),
         missing=tuple(filling.missing),
         problems=tuple(entry.problem for entry in broken),
     )

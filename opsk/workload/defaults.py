@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from opsk.workload.model import MODEL_FIELDS
-from opsk.workload.plan import PLAN_FIELDS, Precision, Recompute, Sharding
+from opsk.workload.model import MODEL_FIELDS, ModelShape
+from opsk.workload.plan import PLAN_FIELDS, Plan, Precision, Recompute, Sharding
 from opsk.workload.workload import Workload
 
 MEGATRON_LM, MEGATRON_DEEPSPEED, MEGATRON_BRIDGE = "megatron-lm", "megatron-deepspeed", "megatron-bridge"
@@ -40,6 +40,14 @@ class Assumption:
     field: str
     value: object
     why: str
+
+
+def average_layers(model: ModelShape | None, plan: Plan | None) -> tuple[Assumption, ...]:
+    """Return what is assumed of the stages of a hybrid, whose layers are of several kinds; nothing for others."""
+    if model is None or plan is None or plan.pp == 1 or not (model.mixer_layers or model.mlp_layers):
+        return ()
+    why = "every stage has the average layer: which stage holds which kinds of layers is not known"
+    return (Assumption(field="model.mixer_layers", value=model.mixer_layers, why=why),)
 
 
 class Filling:

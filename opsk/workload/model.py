@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, fields
 
 from opsk.errors import InputError
+from opsk.workload.mixers import Mixer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +62,31 @@ class StatedModel:
     qk_norm_whole: bool | None = None
     norms_per_layer: int | None = None
     embedding_norm: bool | None = None
+    mixer: Mixer | None = None
+    mixer_layers: int | None = None
+    mixer_heads: int | None = None
+    mixer_head_dim: int | None = None
+    mixer_groups: int | None = None
+    mixer_state: int | None = None
+    mixer_conv: int | None = None
+    mixer_chunk: int | None = None
+    mixer_rank: int | None = None
+    mixer_norm: bool | None = None
+    mixer_beside: bool | None = None
+    mlp_layers: int | None = None
+    attention_gate: bool | None = None
+    chunked_windows: bool | None = None
+    index_heads: int | None = None
+    index_head_dim: int | None = None
+    index_top_k: int | None = None
 
 
 _MAY_BE_ZERO = (
     *("experts", "top_k", "shared_experts", "expert_ffn", "q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
     *("dense_layers", "shared_ffn", "mtp_layers", "encoder_layers", "encoder_seq", "position_rows"),
     *("attention_window", "windowed_layers", "norms_per_layer", "relative_positions"),
+    *("mixer_layers", "mixer_heads", "mixer_head_dim", "mixer_groups", "mixer_state", "mixer_conv", "mixer_chunk"),
+    *("mixer_rank", "mlp_layers", "index_heads", "index_head_dim", "index_top_k"),
 )
 
 
@@ -132,6 +152,29 @@ class ModelShape:
         where no norm of the model, the final one included, has parameters (OLMo).
     embedding_norm
         True when the embedding is normalised (BLOOM).
+    mixer, mixer_layers
+        What mixes tokens in ``mixer_layers`` of the layers in place of attention (`Mixer`).
+    mixer_heads, mixer_head_dim, mixer_groups, mixer_state
+        Heads of such a layer and the width of one (their product is the inner width), groups of heads that share an
+        input and an output of the state (B and C of Mamba-2; key heads of a delta rule), and the length of each (the
+        state of a head has ``mixer_state`` x ``mixer_head_dim`` elements). Mamba has one group, and heads of width 1.
+    mixer_conv, mixer_chunk, mixer_rank
+        Tokens of the causal convolution (0: none), tokens of a chunk (0: usual), and rank of the step size (Mamba) or
+        of the gates (Kimi).
+    mixer_norm
+        Whether the mixer's output (of Mamba: its step size, B and C, as in Jamba) is normalised.
+    mixer_beside
+        True where attention and mixer lie side by side in ``mixer_layers`` (Falcon-H1).
+    mlp_layers
+        Layers that are an MLP (dense or experts) alone; every other is attention or a mixer alone then (Nemotron-H). 0
+        is an MLP in every layer.
+    attention_gate
+        True when a gate as wide as the query weighs the output of attention (Qwen3-Next).
+    chunked_windows
+        True when windows do not slide, but tokens see those of their own chunk of the sequence (Llama 4).
+    index_heads, index_head_dim, index_top_k
+        Sparse attention (DeepSeek-V3.2): heads of the indexer that scores all tokens, their width, and the tokens that
+        attention sees of these.
 
     Raises
     ------
@@ -185,9 +228,30 @@ class ModelShape:
     qk_norm_whole: bool = False
     norms_per_layer: int = 2
     embedding_norm: bool = False
+    mixer: Mixer = Mixer.NONE
+    mixer_layers: int = 0
+    mixer_heads: int = 0
+    mixer_head_dim: int = 0
+    mixer_groups: int = 0
+    mixer_state: int = 0
+    mixer_conv: int = 0
+    mixer_chunk: int = 0
+    mixer_rank: int = 0
+    mixer_norm: bool = True
+    mixer_beside: bool = False
+    mlp_layers: int = 0
+    attention_gate: bool = False
+    chunked_windows: bool = False
+    index_heads: int = 0
+    index_head_dim: int = 0
+    index_top_k: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a shape that cannot exist, naming all that is wrong with it."""
+        if self.mixer not in tuple(Mixer):
+            known = ", ".join(Mixer)
+            raise InputError(f"model {self.name}: mixer {str(self.mixer)[:40]!r} is not known", hint=f"one of {known}")
+        object.__setattr__(self, "mixer", Mixer(self.mixer))
         wrong = [
             f"{name} is {value}, must be at least 1"
             for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "seq")
@@ -210,12 +274,42 @@ class ModelShape:
             wrong.append("encoder_seq is missing for an encoder")
         if self.kv_lora_rank and not (self.v_head_dim and 0 < self.qk_rope_dim < self.head_dim):
             wrong.append("latent attention (kv_lora_rank) needs v_head_dim, and qk_rope_dim below head_dim")
+        wrong += self._wrong_mixers()
         if not self.capacity_factor >= 0 or math.isinf(self.capacity_factor):
             wrong.append(f"capacity_factor is {self.capacity_factor}, must be 0 or more")
         if not 1 <= self.expert_imbalance < math.inf:
             wrong.append(f"expert_imbalance is {self.expert_imbalance}, must be at least 1")
         if wrong:
             raise InputError(f"model {self.name}: " + "; ".join(wrong))
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers that have attention."""
+        return self.layers - self.mlp_layers - (0 if self.mixer_beside else self.mixer_layers)
+
+    def _wrong_mixers(self) -> list[str]:
+        """Return what is wrong with the kinds of the layers."""
+        wrong = []
+        if self.mixer_layers + self.mlp_layers > self.layers:
+            parts = f"mixer_layers {self.mixer_layers} and mlp_layers {self.mlp_layers}"
+            wrong.append(f"{parts} are more than layers {self.layers}")
+        if self.mixer_layers and self.mixer is Mixer.NONE:
+            wrong.append("mixer_layers without a mixer")
+        if self.mixer_layers and self.mixer is not Mixer.NONE:
+            needed = ["mixer_heads", "mixer_head_dim", "mixer_groups", "mixer_state"]
+            needed += ["mixer_rank"] if self.mixer in (Mixer.MAMBA, Mixer.KDA) else []
+            wrong += [f"{name} is missing for the mixer {self.mixer}" for name in needed if not getattr(self, name)]
+        if self.mixer_groups > 0 and self.mixer_heads % self.mixer_groups:
+            wrong.append(f"mixer_heads {self.mixer_heads} is not a multiple of mixer_groups {self.mixer_groups}")
+        if self.windowed_layers > max(self.attention_layers, 0) and self.mixer_layers + self.mlp_layers:
+            wrong.append(
+                f"windowed_layers {self.windowed_layers} is more than the {self.attention_layers} with attention"
+            )
+        if self.mlp_layers and self.dense_layers:
+            wrong.append("dense_layers beside experts are not modelled where layers are an MLP alone (mlp_layers)")
+        if self.index_top_k and not (self.index_heads and self.index_head_dim):
+            wrong.append("sparse attention (index_top_k) needs index_heads and index_head_dim")
+        return wrong
 
     def has(self, detail: str) -> bool:
         """Return whether a detail of the style (``qkv_bias``, ``dropout``) is there, by the style if not stated."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from opsk.errors import PlanInfeasibleError
+from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
 
 
 class Sharding(StrEnum):
@@ -37,6 +38,7 @@ class Precision(StrEnum):
     BF16 = "bf16"
     FP8 = "fp8"
     FP8_CURRENT = "fp8-current"
+    FP8_ROWWISE = "fp8-rowwise"
     FP8_BLOCK = "fp8-block"
     MXFP8 = "mxfp8"
     NVFP4 = "nvfp4"
@@ -44,7 +46,9 @@ class Precision(StrEnum):
     @property
     def peak_format(self) -> str:
         """Key of the hardware catalogue's peak that applies."""
-        return {"fp8-current": "fp8", "fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(self.value, self.value)
+        if self.value.startswith(("fp8", "mxfp8")):
+            return "fp8"
+        return "fp4" if self is Precision.NVFP4 else self.value
 
     @property
     def is_low(self) -> bool:
@@ -65,11 +69,22 @@ class States(StrEnum):
     """All states in 16 bits: 2 + 2 + 4 (torchtune's bf16 recipes)."""
 
 
+class StateFormat(StrEnum):
+    """In which format one of the states is kept where that is not what `States` says."""
+
+    AS_STATES = "as-states"
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+
+
 class Optimizer(StrEnum):
     """Which optimizer keeps its states; SGD is the one with momentum."""
 
     ADAM = "adam"
     ADAM_8BIT = "adam-8bit"
+    ADAM_4BIT = "adam-4bit"
     PAGED_ADAM = "paged-adam"
     PAGED_ADAM_8BIT = "paged-adam-8bit"
     SGD = "sgd"
@@ -87,6 +102,24 @@ class OptimizerStep(StrEnum):
     """An operation on all parameters at a time, each with a result as large as a moment (PyTorch's default)."""
     IN_BACKWARD = "in-backward"
     """Each parameter as soon as it has its gradient, which is then freed (torchtune's ``optimizer_in_bwd``)."""
+
+
+class Attention(StrEnum):
+    """Which kernel computes fused attention (`opsk.costmodel.attention`)."""
+
+    AUTO = "auto"
+    """What the software takes by default on the GPU."""
+    FLASH1 = "flash1"
+    """FlashAttention of 2022, and xFormers' kernel."""
+    FLASH2 = "flash2"
+    FLASH3 = "flash3"
+    FLASH4 = "flash4"
+    CUDNN = "cudnn"
+    """cuDNN's, which Transformer Engine takes on Hopper and later."""
+    TRITON = "triton"
+    """Kernels written in Triton: flex attention, AOTriton."""
+    AITER = "aiter"
+    """AMD's, and the composable kernels before it."""
 
 
 class Schedule(StrEnum):
@@ -122,8 +155,60 @@ class Loss(StrEnum):
     """All logits of a micro-batch at once, with fp32 copies, as the software does unless asked otherwise."""
     CHUNKED = "chunked"
     """The loss piece by piece, each in fp32 (torchtune's chunked cross entropy)."""
+    KERNEL = "kernel"
+    """16-bit logits, and one kernel for loss and gradient (FlashAttention's, torchtitan's compiled)."""
+    FP32_KERNEL = "fp32-kernel"
+    """The same on fp32 logits that the model copied before (Unsloth's kernel in HuggingFace's models)."""
     FUSED = "fused"
     """Head and loss together, piece by piece: the logits never exist (Liger kernels, cut cross entropy)."""
+    MEGATRON_FUSED = "megatron-fused"
+    """Megatron's compiled cross entropy (``--cross-entropy-loss-fusion``): fewer kernels, and not in place."""
+
+
+class MoeDispatcher(StrEnum):
+    """Who brings tokens to the ranks of their experts and back."""
+
+    ALLTOALL = "alltoall"
+    """NCCL's all-to-all of a copy for each expert of a token (Megatron's ``alltoall``, torchtitan)."""
+    ALLGATHER = "allgather"
+    """All tokens of the group go to every rank; a reduce-scatter brings them back (Megatron's ``allgather``)."""
+    DEEPEP = "deepep"
+    """DeepEP: a token goes once to each node, and there once to each rank."""
+    HYBRIDEP = "hybridep"
+    """The same by TMA and few SMs, with the permutation inside and no wait for the host (DeepEP's HybridEP)."""
+
+
+class MoeGemm(StrEnum):
+    """How the products of a rank's experts run."""
+
+    GROUPED = "grouped"
+    """One kernel for all experts (``torch._grouped_mm``, DeepGEMM, CUTLASS, Transformer Engine's of 2026)."""
+    STREAMS = "streams"
+    """A product for each expert, four at a time (Transformer Engine's GroupedLinear until 2026)."""
+    SEQUENTIAL = "sequential"
+    """A product for each expert, one after the other (Megatron's SequentialMLP, the loop of Hugging Face's models)."""
+
+
+class LoraTargets(StrEnum):
+    """Which linear layers have LoRA adapters."""
+
+    ALL = "all"
+    """Those of attention and of MLPs, experts included."""
+    ATTENTION = "attention"
+    """The projections of queries, keys, values and of the output."""
+    QUERY_VALUE = "query-value"
+    """The projections of queries and values (PEFT's choice for most models)."""
+
+
+class AdapterFormat(StrEnum):
+    """In which format LoRA adapters are kept, which decides what is kept of their inputs."""
+
+    BASE = "base"
+    """As the states say, with the base: adapters that read one tensor share it (torchtune, litgpt, Unsloth)."""
+    AUTOCAST = "autocast"
+    """fp32 under autocast: every adapter keeps a 16-bit copy of its input (PEFT in HuggingFace's Trainer)."""
+    FP32 = "fp32"
+    """fp32 without autocast: every adapter keeps an fp32 copy of its input (PEFT in a plain loop)."""
 
 
 class Software(StrEnum):
@@ -163,7 +248,12 @@ class StatedPlan:
     global_batch: int | None = None
 
 
-_MAY_BE_ZERO = ("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank")
+_MAY_BE_ZERO = (
+    *("etp", "shard_gpus", "recompute_layers", "first_stage_layers", "last_stage_layers", "lora_rank"),
+    "offload_layers",
+)
+_MODULES = {"recompute_modules": RecomputeModule, "offload_modules": OffloadModule}
+_SHARES = ("frozen_fraction", "offload_fraction")
 _BASE_BITS = (4, 8, 16, 32)
 MAX_SIZE = 10**9
 """No size of a plan comes near this; a larger one is a slip of the pen."""
@@ -195,12 +285,61 @@ class Plan:
         Liger kernels).
     fused_moe
         Whether routing, permutation and dispatch of experts are fused and leave the host out (HybridEP or DeepEP with
-        CUDA graphs: Megatron-Bridge's containers from 26.06).
+        CUDA graphs: Megatron-Bridge's containers from 26.06): a token goes once to each node, nothing waits.
+    moe_dispatcher
+        Who brings tokens to their experts and back.
+    moe_gemm
+        How the products of a rank's experts run.
+    moe_permute_fusion
+        Whether tokens are permuted by fused kernels (``--moe-permute-fusion``).
+    ep_overlap
+        Whether dispatch and combine run beside the computation of another micro-batch
+        (``--overlap-moe-expert-parallel-comm``, DualPipe's way).
+    cuda_graphs
+        Whether layers are launched as CUDA graphs, so that the host holds nothing up.
     loss
         How logits and cross entropy are computed.
+    attention
+        Which kernel computes attention where the model's is fused.
     lora_rank, base_bits
-        Rank of LoRA adapters on every linear layer, the base being frozen; 0 trains the base. Bits of a frozen base
-        weight: 16, 8, or 4 (QLoRA).
+        Rank of LoRA adapters, the base being frozen; 0 trains the base. Bits of a frozen base weight: 16, 8, or 4
+        (QLoRA).
+    recompute_modules
+        With selective recomputation: the modules that are repeated, as words of `RecomputeModule`; empty is what the
+        software repeats by itself, the attention core in Megatron Core.
+    offload_modules
+        Modules what of which is kept for the backward pass waits in host memory, as words of `OffloadModule`, whatever
+        ``offload`` says.
+    offload_layers
+        With ``offload`` activations: layers of a stage whose activations leave the GPU; 0 is all of them.
+    offload_fraction
+        With ``offload`` optimizer: share of the optimizer's states that is in host memory [ratio].
+    gradient_format, master_format, moment_format, second_moment_format
+        Formats that are not those of ``states``: of gradients, of the weights that the optimizer updates (16 bits
+        beside a 16-bit weight are the rest of an fp32 one), of all moments, and of Adam's second where it differs.
+    fp8_weights
+        Whether weights of FP8 products are kept and gathered in FP8 (``--fp8-param-gather``), or in 16 bits with FP8
+        copies beside them. Megatron Core only.
+    lora_targets, adapter_format
+        Which linear layers have adapters, and in which format these are kept.
+    upcast_base
+        Whether what is not quantised of a frozen base is made fp32: embedding, head and norms, and the stream between
+        layers with them (PEFT's ``prepare_model_for_kbit_training``).
+    reentrant
+        Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
+        then holds inputs of layers and their gradients to the end of the backward.
+    keeps_gathered
+        Whether sequence-parallel inputs of products, gathered over ``tp`` for them, are kept so for the backward
+        (PyTorch's tensor parallelism, nanotron before August 2024) and not gathered again (Megatron-LM).
+    reduces_16bit
+        Whether gradients are sent in 16 bits whatever they are kept in (accelerate's FSDP, Composer's PURE).
+    fused_norms
+        Whether norms are one kernel where other modules are PyTorch's own.
+    varied_lengths
+        Whether micro-batches have different lengths, padded to the longest sample of each: memory is that of the
+        longest (``seq``), but the allocator can reuse less of what shorter ones left.
+    expandable_segments
+        Whether PyTorch's allocator grows its segments (``PYTORCH_CUDA_ALLOC_CONF``), so that nothing is left between.
 
     Raises
     ------
@@ -235,10 +374,34 @@ class Plan:
     tp_overlap: bool = False
     compiled: bool = False
     fused_moe: bool = False
+    cuda_graphs: bool = False
+    moe_dispatcher: MoeDispatcher = MoeDispatcher.ALLTOALL
+    moe_gemm: MoeGemm = MoeGemm.GROUPED
+    moe_permute_fusion: bool = True
+    ep_overlap: bool = False
     loss: Loss = Loss.PLAIN
+    attention: Attention = Attention.AUTO
     frozen_fraction: float = 0.0
     lora_rank: int = 0
     base_bits: int = 16
+    recompute_modules: str = ""
+    offload_modules: str = ""
+    offload_layers: int = 0
+    offload_fraction: float = 1.0
+    gradient_format: StateFormat = StateFormat.AS_STATES
+    master_format: StateFormat = StateFormat.AS_STATES
+    moment_format: StateFormat = StateFormat.AS_STATES
+    second_moment_format: StateFormat = StateFormat.AS_STATES
+    fp8_weights: bool = True
+    lora_targets: LoraTargets = LoraTargets.ALL
+    adapter_format: AdapterFormat = AdapterFormat.BASE
+    upcast_base: bool = False
+    reentrant: bool = False
+    keeps_gathered: bool = False
+    reduces_16bit: bool = False
+    fused_norms: bool = False
+    varied_lengths: bool = False
+    expandable_segments: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that breaks arithmetic, naming all that is wrong with it."""
@@ -255,8 +418,13 @@ class Plan:
             for name in (*sizes, *_MAY_BE_ZERO)
             if (value := getattr(self, name)) > MAX_SIZE
         ]
-        if not 0 <= self.frozen_fraction <= 1:
-            wrong.append(f"frozen_fraction is {self.frozen_fraction}, must be between 0 and 1")
+        wrong += [
+            f"{name} is {value}, must be between 0 and 1"
+            for name in _SHARES
+            if not 0 <= (value := getattr(self, name)) <= 1
+        ]
+        if self.recompute_modules or self.offload_modules:
+            wrong += self._sort_modules()
         if self.base_bits not in _BASE_BITS:
             wrong.append(f"base_bits is {self.base_bits}, must be one of {', '.join(map(str, _BASE_BITS))}")
         if not wrong and self.global_batch % (self.micro_batch * self.dp):
@@ -265,6 +433,17 @@ class Plan:
             )
         if wrong:
             raise PlanInfeasibleError(tuple(wrong))
+
+    def _sort_modules(self) -> list[str]:
+        """Bring lists of modules into one order, so that equal plans are equal; return what is wrong with them."""
+        wrong = []
+        for name, kind in _MODULES.items():
+            known, unknown = sorted_words(kind, getattr(self, name))
+            object.__setattr__(self, name, known)
+            if unknown:
+                words = ", ".join(unknown)[:60]
+                wrong.append(f"{name}: no module {words}; there are {', '.join(member.value for member in kind)}")
+        return wrong
 
     @property
     def gpus(self) -> int:

@@ -23,10 +23,10 @@ _ALWAYS = frozenset({"kv_heads", "gated_mlp", "tied_embeddings", "learned_positi
 _OF_HIDDEN = frozenset(
     {
         *("ffn", "heads", "kv_heads", "head_dim", "expert_ffn", "shared_ffn"),
-        *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim"),
+        *("q_lora_rank", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "mixer_heads", "mixer_rank"),
     }
 )
-_OF_LAYERS = frozenset({"dense_layers", "dense_interleaved", "windowed_layers"})
+_OF_LAYERS = frozenset({"dense_layers", "dense_interleaved", "windowed_layers", "mixer_layers", "mlp_layers"})
 _OF_HEADS = frozenset({"head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_dim", "v_head_dim"})
 _OF_EXPERTS = frozenset({"top_k", "shared_experts", "shared_ffn", "expert_ffn", "dense_layers", "dense_interleaved"})
 

@@ -6,7 +6,9 @@ What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothin
 from __future__ import annotations
 
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
+from opsk.workload.expert_settings import fill_experts
 from opsk.workload.plan import Offload, Precision, Recompute, Sharding, Software, States
+from opsk.workload.software_defaults import defaults_of
 
 _SOFTWARE = {
     MEGATRON_LM: Software.MEGATRON_CORE,
@@ -17,8 +19,12 @@ _SOFTWARE = {
     "gpt-neox": Software.DEEPSPEED,
 }
 _MOST_DIGITS = 6
+_LATEST = "9999-12"
+"""A month after all that frameworks changed."""
+_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments")
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_ROWWISE,
     "blockwise": Precision.FP8_BLOCK,
     "mxfp8": Precision.MXFP8,
 }
@@ -44,13 +50,26 @@ def fill_settings(filling: Filling) -> None:
         filling.values["plan.precision"] = recipe
     if filling.get("model.experts") and (etp := _number(filling, "expert.tensor")):
         filling.values["plan.etp"] = etp
+    fill_experts(filling)
     _split_states(filling)
     _lay_out(filling)
+    _take_modules(filling)
 
 
 def _said(filling: Filling, option: str) -> str:
     """Return an option's word, empty where it is not given."""
     return filling.options.get(option, "")
+
+
+def _take_modules(filling: Filling) -> None:
+    """Take over what the framework's own modules and its FSDP keep, as its latest release has it."""
+    framework = filling.workload.framework
+    if not framework or filling.get("plan.software") is not Software.PYTORCH:
+        return
+    found = defaults_of(framework, gpu="", month=_LATEST)
+    for name in _MODULE_SETTINGS:
+        if name in found:
+            filling.values.setdefault(f"plan.{name}", found[name].value)
 
 
 def _split_states(filling: Filling) -> None:

@@ -74,3 +74,12 @@ def test_without_what_it_wants_a_benchmark_says_so_and_hands_nothing_over(name: 
     assert done.returncode == NOT_RUN_STATUS
     assert done.stdout.startswith("not run: no ")
     assert not path.exists()
+
+
+def test_what_a_site_learns_is_told_of_the_table_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text(
+        table(*(row(id=f"a-{number}", iter_time_s=f"1.{number:02}") for number in range(16))), encoding="utf-8"
+    )
+    monkeypatch.setenv("RUNS", str(runs))
+    assert 0 <= found_by("site_learning", tmp_path)["figures"]["share_worse"] <= 1

@@ -71,13 +71,18 @@ def test_a_missed_target_is_called_missed(accuracy: ModuleType, texts: Any, two_
     assert "| median 10.1%, P90 28.0% (7 rows) | **no** |" in accuracy.page(two_runs, missed, None, texts)
 
 
-def test_what_weighing_one_source_does_stands_beside_not_doing_it(
-    accuracy: ModuleType, texts: Any, two_runs: Any
-) -> None:
-    plain = {**CALIBRATION, "fit": {**CALIBRATION["fit"], "by_source": {"kor": {**FIGURES, "median": 0.108}}}}
-    page = accuracy.page(two_runs, CALIBRATION, plain, texts)
-    assert "| weighed 15 times (shipped) | 1.3% | 9.1% | 4.4% | 9.1%, P90 28.0% |" in page
-    assert "| weighed as every source | 10.8% | 9.1% | 4.4% | 9.1%, P90 28.0% |" in page
+def test_sources_put_aside_lead_the_page(accuracy: ModuleType, texts: Any, two_runs: Any) -> None:
+    def of(run: str, error: float, *, is_held: bool) -> dict[str, Any]:
+        score = {"error": error, "in_range": is_held}
+        return {"id": run, "error": {"time": score, "memory": None}, "stated": {"time": True, "memory": True}}
+
+    rows = [of("nano-1", -0.2, is_held=False), of("nano-2", 0.1, is_held=True), of("kor-001", 5.0, is_held=False)]
+    page = accuracy.page(two_runs, CALIBRATION, {"rows": [*rows, {"id": "mlp-1"}]}, texts)
+    assert "2 of 3 rows predicted" in page  # kor was not put aside
+    # of 0.1 and 0.2 the median is 0.15, nine tenths of the way 0.19; the middle of -0.2 and 0.1 is -0.05
+    assert "| time, inputs stated | 2 | 15.0% | 19.0% | -5.0% | 50% |" in page
+    assert page.index("Sources put aside") < page.index("## Targets")
+    assert page.index("Sources left out") < page.index("## Targets")
 
 
 def test_only_parameters_that_the_runs_moved_are_listed_as_fitted(

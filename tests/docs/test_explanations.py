@@ -17,7 +17,8 @@ def text(root: Path, name: str) -> str:
 def test_every_fitted_parameter_is_explained_and_every_explained_one_is_there(root: Path) -> None:
     tables = tomllib.loads((root / "opsk/costmodel/efficiency.toml").read_text(encoding="utf-8"))
     fitted: set[str] = set()
-    waiting = [value for value in tables.values() if isinstance(value, dict)]
+    # [widths] says how well each of the others was fitted
+    waiting = [value for name, value in tables.items() if isinstance(value, dict) and name != "widths"]
     for table in waiting:
         waiting += [value for value in table.values() if isinstance(value, dict)]
         fitted |= {name for name, value in table.items() if not isinstance(value, dict)}

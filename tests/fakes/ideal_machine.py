@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
+from opsk.costmodel.kernel_rates import IDEAL_GENERATION, generation_of
 from opsk.costmodel.machine import Machine
 
 FLOP_PER_S = 1e14
@@ -22,7 +23,8 @@ _NUMBERS: dict[str, float] = {
     "attention_flop_per_s": FLOP_PER_S,
     "plain_flop_per_s": FLOP_PER_S,
     "matmul_size": 0.0,
-    "attention_size": 0.0,
+    "generation": generation_of(IDEAL_GENERATION),
+    "launch_factor": 0.0,
     "hbm_bytes_per_s": HBM_BYTES_PER_S,
     "hb_gpus": 8.0,
     "hb_bytes_per_s": HB_BYTES_PER_S,
@@ -42,8 +44,6 @@ _NUMBERS: dict[str, float] = {
 }
 _SOFTWARE: dict[str, float] = {
     "elementwise_factor": 1.0,
-    "expert_fraction": 1.0,
-    "fused_expert_fraction": 1.0,
     "compiled_fraction": 1.0,
 }
 
@@ -53,8 +53,6 @@ IDEAL = Efficiency(
             matmul_fraction=1.0,
             fp8_fraction=1.0,
             matmul_size=0.0,
-            attention_fraction=1.0,
-            attention_size=0.0,
             hbm_fraction=1.0,
         )
     },

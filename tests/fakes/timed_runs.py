@@ -17,7 +17,7 @@ from opsk.workload.plan import Plan, Precision, Recompute, Sharding, Software
 from tests.fakes.training_runs import a100_cluster, gpt
 
 TRUTH = Efficiency(
-    gpu={"": GpuEfficiency(), "ampere": GpuEfficiency(matmul_fraction=0.66, attention_fraction=0.35)},
+    gpu={"": GpuEfficiency(), "ampere": GpuEfficiency(matmul_fraction=0.66, attention_factor=0.85)},
     software={
         Software.MEGATRON: SoftwareEfficiency(kernel_gap_s=1.2e-5),
         Software.PYTORCH: SoftwareEfficiency(kernel_gap_s=3e-5),

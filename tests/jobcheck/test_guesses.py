@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.nearness import Case
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.widening import with_assumed
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.defaults import Assumption
-from opsk.workload.plan import Software
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.guesses import guesses
@@ -72,14 +72,14 @@ def half_width(advice: Advice) -> float:
 
 
 def test_a_read_command_has_the_range_of_a_plan_with_every_input_stated() -> None:
-    sigma = with_assumed(DEFAULT, (), architecture="hopper", software=Software.MEGATRON_CORE).spread.time_log_sigma
+    sigma = with_assumed(DEFAULT, (), Case(architecture="hopper", software="megatron-core")).spread.time_log_sigma
     advice = advised(megatron_script(STATED))
     assert half_width(advice) == pytest.approx(math.exp(1.645 * sigma), rel=1e-3)  # 1.645 sigma hold 90 %
     assert {entry.field for entry in advice.assumed} >= {"plan.recompute", "plan.cp"}  # listed all the same
 
 
 def test_software_that_was_never_measured_on_the_chip_is_told_and_widens() -> None:
-    elsewhere = replace(DEFAULT, fitted=frozenset({("ampere", "megatron-core")}))
+    elsewhere = replace(DEFAULT, fitted=frozenset({Case(architecture="ampere", software="megatron-core")}))
     known, unknown = advised(megatron_script(STATED)), advised(megatron_script(STATED), elsewhere)
     assert "efficiency" not in {entry.field for entry in known.assumed}
     (note,) = (entry for entry in unknown.assumed if entry.field == "efficiency")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import MAX_NUMBER, Findings
+from opsk_jobcheck.readers.left_out import DEEPSPEED_LEFT_OUT, is_on, list_left_out
 from opsk_jobcheck.readers.stating import whole
 
 STEPS_OPTION = "deepspeed.accumulation_steps"
@@ -16,6 +17,7 @@ DEEPSPEED_OPTION = "deepspeed"
 PARTLY, ELSEWHERE = "offload.partly", "offload.to"
 """Options that say that a part stays on the GPU, and that what leaves it does not go into host memory."""
 OPTIMIZER_OFFLOAD, WEIGHTS_OFFLOAD = "optimizer.offload", "weights.offload"
+FRACTION = "optimizer.offload_fraction"
 _STAGES = ("none", "zero1", "zero2", "zero3")
 _NUMBERS = {
     "train_micro_batch_size_per_gpu": "plan.micro_batch",
@@ -46,10 +48,26 @@ def read_deepspeed(config: ConfigFile, findings: Findings) -> None:
             if entry.value == "nvme":
                 findings.options[ELSEWHERE] = "nvme"
             if ratio is not None and ratio.value != 1:
-                findings.options[PARTLY] = "true"
+                is_share = option == OPTIMIZER_OFFLOAD and isinstance(ratio.value, float) and 0 <= ratio.value < 1
+                findings.options[FRACTION if is_share else PARTLY] = str(ratio.value) if is_share else "true"
+    _formats(config, findings)
+    if is_on(config.entry("activation_checkpointing.cpu_checkpointing")):
+        findings.options["activations.offload"] = "cpu"
+    list_left_out(config, DEEPSPEED_LEFT_OUT, findings)
     steps = config.entry(_STEPS)
     if steps is not None and STEPS_OPTION not in findings.options and (count := _count(steps)):
         findings.options[STEPS_OPTION] = str(count)
+
+
+def _formats(config: ConfigFile, findings: Findings) -> None:
+    """Put formats of states into options: those of ZeRO's 16-bit states, and that of accumulated gradients."""
+    kept = config.entry("data_types.grad_accum_dtype")
+    if kept is not None and kept.value in ("fp32", "bf16", "fp16"):
+        findings.options["optimizer.grad_accum"] = str(kept.value)
+    if is_on(config.entry("bf16.bf16_master_weights_and_grads")):
+        findings.options |= {"optimizer.main_params": "bf16", "optimizer.grad_accum": "bf16"}
+    if is_on(config.entry("bf16.bf16_optimizer_states")):
+        findings.options["optimizer.exp_avg"] = "bf16"
 
 
 def leave_open_what_differs(config: ConfigFile, findings: Findings) -> None:

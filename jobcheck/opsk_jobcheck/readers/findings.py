@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from opsk.workload.mixers import Mixer
 from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.plan import PLAN_FIELDS, Precision, Recompute, Sharding, StatedPlan
 from opsk.workload.workload import Evidence, Problem, Unknown
@@ -14,7 +15,12 @@ from opsk_jobcheck.readers.shell.values import Text
 
 MAX_NUMBER = 10**9
 _INTEGER = re.compile(r"[0-9]{1,10}")
-_ENUMS = {"plan.sharding": Sharding, "plan.recompute": Recompute, "plan.precision": Precision}
+_ENUMS = {
+    "plan.sharding": Sharding,
+    "plan.recompute": Recompute,
+    "plan.precision": Precision,
+    "model.mixer": Mixer,
+}
 _OF_MODEL = tuple((key, f"model.{key}") for key in MODEL_FIELDS if key != "name")
 _OF_PLAN = tuple((key, f"plan.{key}") for key in PLAN_FIELDS)
 

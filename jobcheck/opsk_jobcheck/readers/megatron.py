@@ -17,11 +17,14 @@ from opsk_jobcheck.readers.megatron_flags import (
     LAYOUTS,
     NUMBERS,
     ONE_VALUE,
+    OPTION_OVERRIDES,
     OPTIONS,
     OVERRIDES,
     VALUELESS,
     WORDS,
 )
+from opsk_jobcheck.readers.megatron_hybrid import read_hybrid
+from opsk_jobcheck.readers.megatron_memory import read_memory
 from opsk_jobcheck.readers.megatron_sequence import read_sequence
 from opsk_jobcheck.readers.megatron_shape import read_shape
 from opsk_jobcheck.readers.programs import SURE, program_of
@@ -100,7 +103,9 @@ def read_megatron(match: Match, reading: Reading) -> None:
     _ungrouped(arguments, findings)
     _experts_by_layer(match, findings)
     _moe(findings)
+    read_memory(match, findings)
     read_shape(arguments, findings)
+    read_hybrid(arguments, findings)
     read_sequence(match, findings)
     _layout(arguments, findings)
     config = arguments.flags.get("--deepspeed-config") if framework == DEEPSPEED else None
@@ -191,6 +196,8 @@ def _word(argument: Argument, findings: Findings) -> None:
 def _override(argument: Argument, findings: Findings) -> None:
     """State what one Megatron-Bridge override says."""
     shown = f"{argument.flag}={argument.value.shown}"
+    if argument.flag in OPTION_OVERRIDES and (known := argument.value.known) not in (None, "null", "None"):
+        findings.options[OPTION_OVERRIDES[argument.flag]] = known.lower()[:80]
     if argument.flag in OVERRIDES:
         if argument.value.known not in ("null", "None"):
             findings.state_number(OVERRIDES[argument.flag], argument.value, argument.line, shown)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk_jobcheck.readers.memory_flags import SWITCHES
+
 FSDP_STRATEGY = "--data-parallel-sharding-strategy"
 FSDP_FLAGS = ("--use-megatron-fsdp", "--use-custom-fsdp")
 """Without one of them Megatron-LM does not look at the strategy."""
@@ -91,10 +93,18 @@ CONSTANTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         "--checkpoint-activations": {"plan.recompute": "full"},
         "--cpu-offload": {"option.optimizer.offload": "cpu"},
         "--optimizer-cpu-offload": {"option.optimizer.offload": "cpu"},
-        "--use-precision-aware-optimizer": {"option.optimizer.precision_aware": "true"},
+        **SWITCHES,
         "--overlap-grad-reduce": {"option.overlap.grad_reduce": "true"},
         "--overlap-param-gather": {"option.overlap.param_gather": "true"},
         "--tp-comm-overlap": {"option.overlap.tp": "true"},
+        "--overlap-moe-expert-parallel-comm": {"option.overlap.ep": "true"},
+        "--moe-enable-deepep": {"option.moe.flex_backend": "deepep"},
+        "--moe-grouped-gemm": {"option.moe.grouped_gemm": "true"},
+        "--moe-permute-fusion": {"option.moe.permute_fusion": "true"},
+        "--moe-pad-expert-input-to-capacity": {"option.moe.pads": "true"},
+        "--moe-router-force-load-balancing": {"option.moe.balanced": "true"},
+        "--moe-router-fusion": {"option.moe.router_fusion": "true"},
+        "--moe-shared-expert-overlap": {"option.moe.shared_overlap": "true"},
         "--grad-reduce-in-bf16": {"option.optimizer.main_grads": "bf16"},
         "--disable-bias-linear": {"option.bias_linear": "false"},
         "--qk-layernorm": {"model.qk_norm": True},
@@ -145,9 +155,7 @@ WORDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
 
 OPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "--main-grads-dtype": "optimizer.main_grads",
         "--optimizer": "optimizer.name",
-        "--optimizer-offload-fraction": "optimizer.offload_fraction",
         "--position-embedding-type": "position_embedding_type",
         "--pp-partition-method": "pipeline.partition",
         "--tokenizer-type": "tokenizer.type",
@@ -161,6 +169,9 @@ OPTIONS: Mapping[str, str] = MappingProxyType(
         "--decoder-first-pipeline-num-layers": "pipeline.first_layers",
         "--decoder-last-pipeline-num-layers": "pipeline.last_layers",
         "--expert-tensor-parallel-size": "expert.tensor",
+        "--moe-token-dispatcher-type": "moe.dispatcher",
+        "--moe-flex-dispatcher-backend": "moe.flex_backend",
+        "--moe-expert-capacity-factor": "moe.capacity_factor",
         "--num-distributed-optimizer-instances": "optimizer.instances",
         "--fp8-recipe": "fp8.recipe",
     }
@@ -199,6 +210,20 @@ OVERRIDES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Megatron-Bridge's ``key=value`` overrides that state a number."""
+
+OPTION_OVERRIDES: Mapping[str, str] = MappingProxyType(
+    {
+        "model.moe_token_dispatcher_type": "moe.dispatcher",
+        "model.moe_flex_dispatcher_backend": "moe.flex_backend",
+        "model.moe_grouped_gemm": "moe.grouped_gemm",
+        "model.moe_permute_fusion": "moe.permute_fusion",
+        "model.moe_expert_capacity_factor": "moe.capacity_factor",
+        "model.moe_pad_expert_input_to_capacity": "moe.pads",
+        "model.expert_tensor_parallel_size": "expert.tensor",
+        "comm_overlap.overlap_moe_expert_parallel_comm": "overlap.ep",
+    }
+)
+"""Megatron-Bridge's overrides whose value matters to the completion under a name of its own."""
 
 BOOLEAN_OVERRIDES: Mapping[str, str] = MappingProxyType({"model.sequence_parallel": "plan.sequence_parallel"})
 """Megatron-Bridge's overrides that state true or false."""

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.left_out import NEMO_LEFT_OUT, list_left_out
 from opsk_jobcheck.readers.megatron_flags import CORE_CONFIG
 from opsk_jobcheck.readers.programs import SURE, assigned, command_of, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
@@ -54,6 +55,15 @@ _NEMO2 = MappingProxyType(
         "model.config.num_attention_heads": "model.heads",
         "model.config.num_query_groups": "model.kv_heads",
         "model.config.seq_length": "model.seq",
+    }
+)
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "model.activations_checkpoint_method": "recompute.method",
+        "model.activations_checkpoint_num_layers": "recompute.layers",
+        "model.fp8_params": "fp8.params",
+        "model.cpu_offloading_num_layers": "offload.layers",
+        "model.expert_tensor_parallel_size": "expert.tensor",
     }
 )
 _PRECISIONS: Mapping[str, object] = MappingProxyType(
@@ -112,6 +122,11 @@ def _read_hydra(match: Match, reading: Reading) -> None:
     state_truth(findings, "plan.sequence_parallel", config.entry("model.sequence_parallel"))
     _precision(findings, config.entry("trainer.precision"))
     state_word(findings, "plan.recompute", config.entry("model.activations_checkpoint_granularity"), _RECOMPUTE)
+    list_left_out(config, NEMO_LEFT_OUT, findings)
+    for key, option in _OPTIONS.items():
+        entry = config.entry(key)
+        if entry is not None and not entry.why and entry.value not in (None, "null"):
+            findings.options[option] = str(entry.value)[:80].lower()
     optimizer = config.entry("model.optim.name")
     if optimizer is not None and optimizer.value in _SHARDED:
         findings.state("plan.sharding", "zero1", optimizer.line, optimizer.text, file=optimizer.file)

@@ -15,6 +15,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.left_out import TORCHTITAN_LEFT_OUT, is_on, leave_out, list_left_out
 from opsk_jobcheck.readers.programs import SURE, command_of, first_of, flagged, named_shape, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation, Scalar
@@ -46,6 +47,11 @@ _SCHEDULE = ("parallelism.pipeline_parallel_schedule", "experimental.pipeline_pa
 _PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 _FORMATS = MappingProxyType({"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"})
 _RECOMPUTE = MappingProxyType({"none": "none", "selective": "selective", "full": "full"})
+_BUDGET = "memory_budget"
+_BUDGET_WHY = "counted is selective recomputation by operators; the compiler decides otherwise"
+_SWITCHES = MappingProxyType(
+    {"compile.enable": ("compiled", "true"), "activation_checkpoint.cpu_offload": ("activations.offload", "cpu")}
+)
 _CONVERTERS = (("mx", "mxfp8"), ("float8", "fp8"))
 _MODELS = MappingProxyType(
     {
@@ -191,8 +197,21 @@ def _stages(config: ConfigFile, findings: Findings) -> None:
 
 def _memory(config: ConfigFile, findings: Findings) -> None:
     """State recomputation and what lies in host memory."""
+    list_left_out(config, TORCHTITAN_LEFT_OUT, findings)
+    for key, (name, value) in _SWITCHES.items():
+        if is_on(config.entry(key)):
+            findings.options[name] = value
+    states, step = config.entry("training.dtype"), config.entry("optimizer.implementation")
+    if states is not None and states.value == "bfloat16":
+        findings.options["weights.dtype"] = "bf16"
+    if step is not None and step.value in ("foreach", "fused", "for-loop"):
+        findings.options["optimizer.step"] = "foreach" if step.value == "foreach" else "fused"
     mode, option = config.entry("activation_checkpoint.mode"), config.entry("activation_checkpoint.selective_ac_option")
-    state_word(findings, "plan.recompute", mode, _RECOMPUTE)
+    if mode is not None and mode.value == _BUDGET:
+        findings.state("plan.recompute", "selective", mode.line, mode.text, file=mode.file)
+        leave_out(findings, "activation_checkpoint.mode", _BUDGET, _BUDGET_WHY)
+    else:
+        state_word(findings, "plan.recompute", mode, _RECOMPUTE)
     every = _number(option) if option is not None else None
     if mode is not None and mode.value == "selective" and option is not None and every is not None:
         if every == 1:

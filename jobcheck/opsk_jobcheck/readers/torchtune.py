@@ -15,6 +15,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.left_out import TORCHTUNE_LEFT_OUT, is_on, list_left_out
 from opsk_jobcheck.readers.programs import (
     RECOMPUTE_WORDS,
     SURE,
@@ -39,6 +40,24 @@ _TABLE: Mapping[str, str] = MappingProxyType(
     }
 )
 _FORMATS = MappingProxyType({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"})
+_SWITCHES = MappingProxyType(
+    {
+        "optimizer_in_bwd": ("optimizer.step", "in-backward"),
+        "enable_activation_offloading": ("activations.offload", "cpu"),
+        "compile": ("compiled", "true"),
+    }
+)
+_OPTIMIZERS = MappingProxyType(
+    {
+        "PagedAdamW8bit": "paged-adam-8bit",
+        "PagedAdamW": "paged-adam",
+        **dict.fromkeys(("AdamW8bit", "Adam8bit"), "adam-8bit"),
+        "SGD": "sgd",
+        "Lion": "lion",
+    }
+)
+"""Optimizers of torch, bitsandbytes and torchao other than Adam."""
+_CHUNKED = ("Chunked", "LinearCrossEntropy")
 _COMPONENT = re.compile(r"torchtune\.models\.(\w+)\.(?:q?lora_)?(\w+)")
 _PRESET = re.compile(r"(\w+)/([\w.]+?B|mini|scout_17B_16E|maverick_17B_128E)_\w+", re.IGNORECASE)
 _FAMILIES = MappingProxyType(
@@ -84,6 +103,7 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     offload = config.entry("fsdp_cpu_offload")
     if offload is not None and not offload.why and truth(offload.value):
         findings.options["optimizer.offload"] = "cpu"
+    _memory(config, findings)
     name = _name(config, flag.value.known if flag is not None else None)
     why = config.why or "the shape of the model is in Python"
     named_shape(reading, name, why=why, line=match.invocation.line)
@@ -91,6 +111,22 @@ def read_torchtune(match: Match, reading: Reading) -> None:
 
 
 TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)
+
+
+def _memory(config: ConfigFile, findings: Findings) -> None:
+    """Put into options how the optimizer steps, what it keeps, how the loss is computed and what leaves the GPU."""
+    list_left_out(config, TORCHTUNE_LEFT_OUT, findings)
+    for key, (option, value) in _SWITCHES.items():
+        if is_on(config.entry(key)):
+            findings.options[option] = value
+    dtype, optimizer, loss = (config.entry(key) for key in ("dtype", "optimizer._component_", "loss._component_"))
+    if dtype is not None and dtype.value in ("bf16", "fp16"):
+        findings.options["weights.dtype"] = str(dtype.value)
+    name = str(optimizer.value).rpartition(".")[2] if optimizer is not None and not optimizer.why else ""
+    if kept := _OPTIMIZERS.get(name):
+        findings.options["optimizer.keeps"] = kept
+    if loss is not None and not loss.why and any(word in str(loss.value) for word in _CHUNKED):
+        findings.options["loss.kernel"] = "chunked"
 
 
 def _config_flag(invocation: Invocation) -> bool:

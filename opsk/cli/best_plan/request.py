@@ -13,6 +13,7 @@ from opsk.cli.efficiency_choice import load_efficiency, unmeasured
 from opsk.cli.plan_examination import examined
 from opsk.cli.plan_fields import shown, stated_of
 from opsk.cli.plan_file import PlanFile, accepted, refused
+from opsk.costmodel.nearness import case_of
 from opsk.costmodel.rules import missing_formats
 from opsk.costmodel.widening import with_assumed
 from opsk.errors import InputError
@@ -110,10 +111,7 @@ def asked_of(tables: Mapping[str, Any], wishes: Wishes, *, source: str) -> Asked
         raise InputError(harmless(f"{source}: {'; '.join(lacking)}"), hint=f"give --precision {'|'.join(known)}")
     assumed = [*read.assumed, *_larger_cluster(cluster, gpus)]
     efficiency = load_efficiency(wishes.efficiency)
-    architecture = cluster.node.gpu.architecture
-    widened = with_assumed(
-        efficiency, (entry.field for entry in assumed), architecture=architecture, software=read.plan.software
-    )
+    widened = with_assumed(efficiency, (entry.field for entry in assumed), case_of(read.model, read.plan, cluster))
     assumed += unmeasured(efficiency, read.plan.software, cluster)
     request = PlanRequest(
         model=read.model,

@@ -16,6 +16,7 @@ from opsk.cli.losses.picture import picture
 from opsk.cli.losses.scraped import read_scrape
 from opsk.cli.plan_file import PlanFile, read_tables, source_of
 from opsk.cli.predict import possible
+from opsk.costmodel.nearness import case_of
 from opsk.costmodel.widening import with_assumed
 from opsk.errors import ExitStatus
 from opsk.hardware.spec import ClusterSpec
@@ -107,8 +108,7 @@ def _expected(
     chosen = with_assumed(
         load_efficiency(efficiency),
         (entry.field for entry in asked.assumed),
-        architecture=cluster.node.gpu.architecture,
-        software=asked.plan.software,
+        case_of(asked.model, asked.plan, cluster),
     )
     return asked, cluster, prediction_of(asked.model, asked.plan, cluster, chosen)
 

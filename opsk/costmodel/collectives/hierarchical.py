@@ -305,12 +305,14 @@ def all_to_all(
     size_bytes: FloatColumn,
     calls: FloatColumn | float,
     forwarding: Forwarding = Forwarding.PXN,
+    *,
+    hb_share: float = 1.0,
 ) -> Carried:
-    """Return the same with what each link carries."""
+    """Return the same with what each link carries, where ``hb_share`` of NVLink's rate for rings is reached."""
     x, n = group.inside, group.size
     across = size_bytes * ((n - x) / (n * machine.nic_bytes_per_s))
     forwards = forwarding is not Forwarding.DIRECT
-    inside = size_bytes * ((x - 1) / ((x if forwards else n) * machine.hb_bytes_per_s))
+    inside = size_bytes * ((x - 1) / ((x if forwards else n) * (hb_share * machine.hb_bytes_per_s)))
     messages = group.across - 1 if forwards else n - x
     streamed = across + inside if forwarding is Forwarding.RAIL_ONLY else maximum(across, inside)
     latency_s = (x - 1) * machine.hb_hop_s + messages * machine.nic_hop_s

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unless, when, where
-from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
+from opsk.costmodel.memory.frozen import kept_inputs
+from opsk.costmodel.memory.modules import ROUTER_BYTES, Kept, Moved, is_by_module, moved
+from opsk.costmodel.mixers import mixer_bytes
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, PRECISIONS, FloatColumn, PlanTable
+from opsk.costmodel.table import OFFLOADS, PRECISIONS, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import Offload, Precision
 
 MASK_BYTES = 1.0
@@ -27,13 +30,21 @@ SOFTMAX_STATISTIC_BYTES = 4.0
 EAGER_NORM_BYTES = 4.0
 """An RMSNorm written in PyTorch keeps its fp32 input and its normalised one where a fused one keeps the input only:
 4 + 2 against 2 bytes. Where its weight is frozen the normalised one is not kept."""
-ROUTER_BYTES = 8.0
-"""Logits and probabilities of the router, in fp32, for each expert and token."""
+FP32_STREAM_BYTES = 2.0
+"""What a stream between layers in fp32 takes beyond one in 16 bits, wherever it is kept: by norms and checkpoints."""
+LINGERING_BYTES = 4.0
+"""Bytes an element of a layer's input that reentrant checkpoints of frozen FSDP units hold to the end of a backward.
+
+FSDP hooks the inputs of a unit without gradients (torch/distributed/fsdp/_runtime_utils.py,
+``_register_post_backward_reshard_only_hook``) and keeps the hook until the backward is over. Of a reentrant checkpoint
+the input is a leaf, which holds its storage and its gradient: 2 + 2 bytes a layer.
+"""
 OFFLOADED_LAYERS = 2.0
 """Layers of which what is kept lies on the GPU while that of others is in host memory: one on the way each way."""
 _LINEAR_BYTES = {
     Precision.FP8: 1.0,
     Precision.FP8_CURRENT: 1.0,
+    Precision.FP8_ROWWISE: 1.0,
     Precision.FP8_BLOCK: 1.0 + 4 / 128,
     Precision.MXFP8: 1.0 + 1 / 32,
     Precision.NVFP4: 0.5 + 1 / 16,
@@ -56,7 +67,9 @@ class LayerBytes:
     checkpoint
         Input of the layer, which full recomputation keeps.
     working
-        Gradients of activations that live while the layer's backward runs.
+        Gradients of activations that live while the layer's backward runs, and the weight that it unpacks.
+    moved
+        What is thrown away and what waits in host memory, module by module; ``None`` where no plan names modules.
     """
 
     plain: FloatColumn
@@ -64,6 +77,7 @@ class LayerBytes:
     attention_core: FloatColumn
     checkpoint: FloatColumn
     working: FloatColumn
+    moved: Moved | None = None
 
 
 def scores_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
@@ -80,39 +94,86 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     activation function, twice the input when gated; PyTorch's own modules also keep the activated gate). Latent
     attention adds its latents before and after their norms. Experts keep the tokens sent to them and the inner tensors
     of each; probabilities are applied inside of them (Megatron Core), else to their output, which is kept then. Under
-    FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output.
+    FP8 recipes inputs of products are kept in FP8, that of the output projection beside the attention output. The
+    backward of a quantised weight unpacks it, the largest matrix at the most (bitsandbytes, ``MatMul4Bit``).
     """
     size, hidden = shares.activation_bytes, model.hidden
     low = where(is_pytorch(plans), 0.0, looked_up(_LINEAR, plans.precision))
     linear = where(low > 0, low, size)
+    inputs = kept_inputs(model, plans, shares, linear)
     eager = has_plain_modules(plans) & unless(plans.compiled)
+    wide = when(has_fp32_residual(plans, shares), FP32_STREAM_BYTES)
     core = _attention_core(model, shares)
-    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size, 0.0)
-    norms = model.norms_per_layer * (size + when(eager, (1.0 - model.norm_bias) * eager_norm))
+    # a frozen norm keeps its fp32 input only, which is the stream itself where that is in fp32
+    eager_norm = EAGER_NORM_BYTES - where(shares.lora_rank > 0, size + wide, 0.0)
+    is_eager_norm = eager & unless(plans.fused_norms)
+    norms = model.norms_per_layer * (size + wide + when(is_eager_norm, (1.0 - model.norm_bias) * eager_norm))
     stream = shares.plain_tokens * hidden
+    read = where(plans.keeps_gathered, shares.tokens, shares.plain_tokens) * hidden
     output = model.heads * model.v_head_dim / shares.tp
     keys = shares.query_width + shares.kv_width
-    inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size + output * low
-    inner = (1.0 + model.gated_mlp) * size + linear + when(eager, model.gated_mlp * size)
-    common = stream * (norms + 2.0 * linear + 2.0 * MASK_BYTES * model.dropout) + shares.tokens * inside + core
+    inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size
+    inside = inside + output * (low + inputs.output) + inputs.ranks
+    if model.has_attention_gate:
+        inside = inside + model.attention_gate * (shares.query_width * size + output * linear)
+    inner = (1.0 + model.gated_mlp) * size + inputs.down + when(eager, model.gated_mlp * size)
+    around = stream * (norms + 2.0 * MASK_BYTES * model.dropout)
+    common = around + read * inputs.attention + shares.tokens * inside + core
+    latents = 0.0 * core
     if model.has_latent:
         latents = (model.q_lora_rank + model.kv_lora_rank) * (size + linear) + model.qk_rope_dim * size
-        common = common + shares.plain_tokens * model.is_latent * latents
-    plain = common + shares.tokens * shares.ffn_width * inner
+        latents = shares.plain_tokens * model.is_latent * latents
+        common = common + latents
+    of_mlp = read * inputs.mlp
+    mlp = shares.tokens * shares.ffn_width * inner
+    if model.has_mixers:
+        attention = common - around
+        mixer = stream * linear + mixer_bytes(model, shares, linear)
+        common = around + model.attention_share * attention + model.mixer_share * mixer
+        core, mlp, of_mlp = model.attention_share * core, model.mlp_share * mlp, model.mlp_share * of_mlp
+    beside = common + of_mlp
+    plain = beside + mlp
     if model.has_encoder:
         plain = plain + model.encoder_layers / model.layers * plain * model.encoder_seq / model.seq
-    inputs = 2.0 + model.gated_mlp
-    gradients = 2.0 * stream + (1.0 - model.is_moe) * inputs * shares.tokens * shares.ffn_width
-    sparse = plain
+    matrices = 2.0 + model.gated_mlp
+    gradients = 2.0 * stream + (1.0 - model.is_moe) * matrices * shares.tokens * shares.ffn_width
+    sparse, routed, shared, router = plain, 0.0 * core, 0.0 * core, 0.0 * core
     if model.has_experts:
         combined = where(has_plain_modules(plans) | is_deepspeed(plans), size, 0.0)
-        routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (linear + combined))
+        routed = shares.expert_tokens * (shares.expert_width * inner + hidden * (inputs.mlp + combined))
         shared = shares.tokens * shares.shared_width * inner
-        sparse = common + model.is_moe * (routed + shared + shares.plain_tokens * model.experts * ROUTER_BYTES)
-        of_experts = shares.expert_tokens * (2.0 * hidden + inputs * shares.expert_width)
-        gradients = gradients + model.is_moe * (of_experts + inputs * shares.tokens * shares.shared_width)
+        router = shares.plain_tokens * model.experts * ROUTER_BYTES
+        sparse = beside + model.is_moe * model.mlp_share * (routed + shared + router)
+        of_experts = shares.expert_tokens * (2.0 * hidden + matrices * shares.expert_width)
+        gradients = gradients + model.is_moe * (of_experts + matrices * shares.tokens * shares.shared_width)
+    modules = None
+    if is_by_module(plans):
+        of_experts = shares.expert_tokens * shares.expert_width
+        parts = Kept(
+            core=core,
+            heads=shares.tokens * (shares.query_width + 2.0 * shares.kv_width) * size,
+            attended=shares.tokens * output * (size + low),
+            latents=latents,
+            stream=stream * size,
+            normed=stream * linear,
+            inner=shares.tokens * shares.ffn_width * inner,
+            experts_input=routed - of_experts * inner,
+            experts_inner=of_experts * inner,
+            experts_gate=of_experts * (1.0 + model.gated_mlp) * size,
+            shared=shared,
+            router=router,
+        )
+        modules = moved(model, plans, shares, parts)
+    working = gradients * size
+    if any_of(plans.base_bits < 16):
+        working = working + when(plans.base_bits < 16, size * hidden * maximum(shares.ffn_width, shares.expert_width))
     return LayerBytes(
-        plain=plain, sparse=sparse, attention_core=core, checkpoint=stream * size, working=gradients * size
+        plain=plain,
+        sparse=sparse,
+        attention_core=core,
+        checkpoint=stream * (size + wide),
+        working=working,
+        moved=modules,
     )
 
 
@@ -122,18 +183,25 @@ def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:
     return where(model.flash_attention > 0, statistic, scores_bytes(model, shares))
 
 
-def _selected_bytes(model: ShapeColumns, shares: Shares) -> FloatColumn:
+def _selected_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> FloatColumn:
     """Return what PyTorch's selective activation checkpointing keeps of a layer, beside the attention core [bytes].
 
-    Input of the layer, output of attention and of every second matrix product (torchtitan's default policy).
+    Input of the layer, output of attention and of every second matrix product (torchtitan's default policy): of those
+    of queries, keys, values, output, gate, up and down the first, third, fifth and seventh. A compiler leaves out the
+    last, which no backward reads.
     """
-    width = shares.query_width + 2.0 * shares.kv_width + 2.0 * model.hidden
     inner = (1.0 - model.is_moe) * shares.ffn_width + model.is_moe * (
         model.top_k * shares.expert_width + shares.shared_width
     )
-    products = width + (1.0 + model.gated_mlp) * inner
+    heads = shares.query_width + shares.kv_width
     output = model.heads * model.v_head_dim / shares.tp
-    return (shares.plain_tokens * model.hidden + shares.tokens * (0.5 * products + output)) * shares.activation_bytes
+    if model.has_mixers:
+        mixer = 0.5 * ((model.mixer_into + model.mixer_shared_into) / shares.tp + 2.0 * model.hidden)
+        heads = model.attention_share * heads + model.mixer_share * mixer
+        output = model.attention_share * output + model.mixer_share * model.mixer_inner / shares.tp
+        inner = model.mlp_share * inner
+    products = heads + inner + when(unless(plans.compiled), model.gated_mlp * model.hidden)
+    return (shares.plain_tokens * model.hidden + shares.tokens * (products + output)) * shares.activation_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,27 +209,29 @@ class Activations:
     """Activations of the candidate stages, shape (3, plans) each [bytes].
 
     ``kept`` between forward and backward at the fullest moment; ``again`` what recomputation brings back of one layer;
-    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer keeps.
+    ``working`` the gradients while that layer's backward runs; ``layer`` the most that a single layer keeps;
+    ``lingering`` what of all layers is left at the end of the last backward.
     """
 
     kept: FloatColumn
     again: FloatColumn
     working: FloatColumn
     layer: FloatColumn
+    lingering: FloatColumn
 
 
 def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> Activations:
     """Return the activations of every candidate stage.
 
     Kept layers of all micro-batches in flight; the dropout mask of the embedding on the first stage (GPT style); the
-    inputs of final norm and head on the last; DeepSpeed's pipeline keeps the output of a stage for each micro-batch in
-    flight too. Micro-batches that wait for weight gradients (zero-bubble) keep all.
+    inputs of final norm and head on the last; DeepSpeed's and PyTorch's pipelines keep the output of a stage for
+    each micro-batch in flight too (torch/distributed/pipelining/stage.py, ``fwd_cache``). Micro-batches that wait for
+    weight gradients (zero-bubble) keep all.
     """
     layer = layer_bytes(model, plans, shares)
-    plain, sparse = kept_layer_bytes(model, plans, shares, layer, layer.plain), layer.sparse
+    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
     layers = stages.layers
     if model.has_experts:
-        sparse = kept_layer_bytes(model, plans, shares, layer, layer.sparse)
         each = stages.plain_layers * plain + stages.moe_layers * sparse
         whole = stages.plain_layers * layer.plain + stages.moe_layers * layer.sparse
         largest = where(stages.moe_layers > 0, maximum(layer.sparse, layer.plain), layer.plain)
@@ -179,30 +249,88 @@ def activations_of(model: ShapeColumns, plans: PlanTable, shares: Shares, stages
     ends = stages.is_first * stages.in_flight * MASK_BYTES * model.dropout
     ends = (
         ends
-        + (2.0 * stages.is_last + when(is_deepspeed(plans) & (shares.pp > 1), stages.in_flight))
+        + (2.0 * stages.is_last + when((is_deepspeed(plans) | is_pytorch(plans)) & (shares.pp > 1), stages.in_flight))
         * shares.activation_bytes
     )
     kept = stages.in_flight * each
     if any_of(shares.schedule):
         kept = kept + stages.deferred * (whole - each)
+    again = maximum(largest - smallest, 0.0)
+    if layer.moved is not None:
+        passing, restored = _by_module(layer.moved, stages, plans)
+        kept = kept + passing
+        again = maximum(again - passing / OFFLOADED_LAYERS, 0.0)
+        again = where(shares.selective_recompute & (plans.recompute_modules > 0), restored, again)
     if any_of(plans.offload == _OFFLOADED):
-        kept = where(plans.offload == _OFFLOADED, minimum(kept, OFFLOADED_LAYERS * most), kept)
+        staying = where(plans.offload_layers > 0, maximum(1.0 - plans.offload_layers / layers, 0.0), 0.0)
+        fewer = minimum(kept, staying * kept + OFFLOADED_LAYERS * most)
+        kept = where(plans.offload == _OFFLOADED, fewer, kept)
     if model.has_mtp:
         kept = kept + stages.is_last * model.mtp_layers * (smallest + 4.0 * stream * shares.activation_bytes)
     return Activations(
         kept=kept + stream * ends,
-        again=maximum(largest - smallest, 0.0),
+        again=again,
         working=layer.working,
         layer=largest,
+        lingering=when(_lingers(plans, shares), LINGERING_BYTES * layers * stream),
     )
 
 
+def _by_module(moved: Moved, stages: Stages, plans: PlanTable) -> tuple[FloatColumn, FloatColumn]:
+    """Return what is on its way to or from the host, and what the backward of one layer brings back [bytes].
+
+    A layer of the kind that moves more decides, where the stage has it.
+    """
+    has_plain, has_sparse = stages.plain_layers > 0, stages.moe_layers > 0
+    passing = OFFLOADED_LAYERS * maximum(
+        when(has_plain, moved.plain_offloaded), when(has_sparse, moved.sparse_offloaded)
+    )
+    restored = maximum(when(has_plain, moved.plain_restored), when(has_sparse, moved.sparse_restored))
+    return passing, restored
+
+
+def _lingers(plans: PlanTable, shares: Shares) -> BoolColumn:
+    """Return whether inputs of recomputed layers outlive their backward."""
+    is_frozen_unit = shares.shards_weights & is_pytorch(plans) & (shares.lora_rank > 0)
+    return is_frozen_unit & plans.reentrant & shares.full_recompute
+
+
 def kept_layer_bytes(
-    model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes, stored: FloatColumn
+    model: ShapeColumns, plans: PlanTable, shares: Shares, layer: LayerBytes
+) -> tuple[FloatColumn, FloatColumn]:
+    """Return what a layer keeps on the GPU for one micro-batch, without and with experts [bytes].
+
+    ``layer.moved`` says what modules leave; else Megatron's selective recomputation frees the attention core, and
+    PyTorch's keeps what its policy selects.
+    """
+    plain = _kept(model, plans, shares, layer, layer.plain, *_leaving(layer, plans, sparse=False))
+    if not model.has_experts:
+        return plain, plain
+    return plain, _kept(model, plans, shares, layer, layer.sparse, *_leaving(layer, plans, sparse=True))
+
+
+def _leaving(layer: LayerBytes, plans: PlanTable, *, sparse: bool) -> tuple[FloatColumn, FloatColumn]:
+    """Return what selective recomputation throws away of a layer, and what waits in host memory [bytes]."""
+    if layer.moved is None:
+        return layer.attention_core, 0.0 * layer.attention_core
+    freed = layer.moved.sparse_freed if sparse else layer.moved.plain_freed
+    offloaded = layer.moved.sparse_offloaded if sparse else layer.moved.plain_offloaded
+    return where(plans.recompute_modules > 0, freed, layer.attention_core), offloaded
+
+
+def _kept(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    layer: LayerBytes,
+    stored: FloatColumn,
+    freed: FloatColumn,
+    offloaded: FloatColumn,
 ) -> FloatColumn:
-    """Return what a layer keeps for one micro-batch under the plan's recomputation [bytes]."""
-    selective = stored - layer.attention_core
+    """Return what is kept of the ``stored`` tensors of a layer [bytes]."""
+    selective = stored - freed
     if any_of(is_pytorch(plans)):
-        selected = minimum(_selected_bytes(model, shares) + layer.attention_core, stored)
-        selective = where(is_pytorch(plans), selected, selective)
-    return where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
+        selected = minimum(_selected_bytes(model, plans, shares) + layer.attention_core, stored)
+        selective = where(is_pytorch(plans) & (plans.recompute_modules == 0), selected, selective)
+    kept = where(shares.full_recompute, layer.checkpoint, where(shares.selective_recompute, selective, stored))
+    return maximum(kept - offloaded, 0.0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.elementwise import any_of, floats, minimum, unless, when, where
+from opsk.costmodel.elementwise import any_of, floats, looked_up, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
+from opsk.costmodel.memory.states import base_weight_bytes
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
@@ -17,14 +20,23 @@ from opsk.workload.plan import States as Formats
 
 FUSED_LOSS_BYTES = 4.0
 """Megatron-LM: the fp32 copy of a logit, turned in place into the softmax that its backward needs."""
+COMPILED_LOSS_BYTES = 8.0
+"""The same in compiled functions, whose results are new tensors: exponentials beside the fp32 logits that they are of
+(``calculate_predicted_logits`` in megatron/core/fusions/fused_cross_entropy.py)."""
 EAGER_LOSS_BYTES = 12.0
 """PyTorch's cross entropy on fp32 logits: their copy, the logarithm of the softmax, and its gradient, 4 bytes each."""
 CHUNKED_LOSS_BYTES = 4.0
 """Loss in chunks: the logarithms of the softmax of all chunks, copy and gradient of one only."""
+KERNEL_LOSS_BYTES = 2.0
+"""One kernel reads 16-bit logits and writes their gradient (flash_attn/ops/triton/cross_entropy.py; torch.compile of
+torchtitan's loss, whose upcast is inside)."""
+FP32_KERNEL_LOSS_BYTES = 6.0
+"""The kernel overwrites its input, a shifted fp32 copy of the fp32 logits: 4 + 4 in place of the 2 of 16-bit logits
+(transformers 4.45, modeling_llama.py; unsloth/kernels/cross_entropy_loss.py)."""
 GATHERED_LAYERS = 2.0
 """FSDP holds the layer at work and prefetches the next."""
 REDUCED_BYTES = 4.0
-"""Bytes of an element of an unsharded gradient on its way to be reduce-scattered (FSDP reduces in fp32)."""
+"""Bytes of an element of an unsharded gradient on its way to be reduce-scattered in fp32, beside the 16-bit one."""
 BUCKET_ELEMENTS = 5e8
 """DeepSpeed's ``reduce_bucket_size`` unless configured: elements of a flat buffer of gradients (config documentation).
 The same number bounds the buckets of its bf16 optimizer (MEMORY_OPT_ALLREDUCE_SIZE in runtime/engine.py)."""
@@ -33,9 +45,21 @@ DEEPSPEED_COMMUNICATORS = 3.0
 LIVE_ELEMENTS = 1e9
 """DeepSpeed's ``stage3_max_live_parameters`` unless configured."""
 
+_BESIDE = np.array(
+    [
+        {
+            Loss.CHUNKED: CHUNKED_LOSS_BYTES,
+            Loss.KERNEL: KERNEL_LOSS_BYTES,
+            Loss.FP32_KERNEL: FP32_KERNEL_LOSS_BYTES,
+            Loss.MEGATRON_FUSED: COMPILED_LOSS_BYTES,
+        }.get(name, 0.0)
+        for name in LOSSES
+    ]
+)
+"""Bytes a logit beside the 16-bit logits, where the loss is not the plain one."""
 _ZERO3 = SHARDINGS.index(Sharding.ZERO3)
 _MIXED = STATES.index(Formats.MIXED)
-_CHUNKED, _FUSED = LOSSES.index(Loss.CHUNKED), LOSSES.index(Loss.FUSED)
+_PLAIN, _FUSED = LOSSES.index(Loss.PLAIN), LOSSES.index(Loss.FUSED)
 
 
 def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: Stages) -> FloatColumn:
@@ -43,14 +67,18 @@ def logits_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares, stages: 
 
     One micro-batch at a time, split over tp. Megatron's vocabulary-parallel loss: 2 + 4 bytes a logit at the most; the
     gradient takes the place of the softmax. PyTorch's: 2 + 12. Every head of multi-token prediction keeps its softmax
-    until the backward.
+    until the backward. Fused with the head no logits are left, but the gradients of both inputs of the head are there
+    from the forward on (Liger, ops/fused_linear_cross_entropy.py).
     """
-    beside = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
-    each = shares.activation_bytes + where(plans.loss == _CHUNKED, CHUNKED_LOSS_BYTES, beside)
+    plain = where(has_plain_modules(plans), EAGER_LOSS_BYTES, FUSED_LOSS_BYTES)
+    each = shares.activation_bytes + where(plans.loss == _PLAIN, plain, looked_up(_BESIDE, plans.loss))
     if model.has_mtp:
         each = each + model.mtp_layers * FUSED_LOSS_BYTES
-    each = where(plans.loss == _FUSED, 0.0, each)
-    return stages.is_last * (shares.tokens * shares.vocab * each)
+    logits = shares.tokens * shares.vocab * each
+    if any_of(plans.loss == _FUSED):
+        of_head = model.hidden * (shares.tokens + shares.vocab * shares.trained_share) * shares.activation_bytes
+        logits = where(plans.loss == _FUSED, of_head, logits)
+    return stages.is_last * logits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +104,18 @@ def buffers_of(model: ShapeColumns, plans: PlanTable, shares: Shares, parameters
     """Return the buffers that sharded states and gradients pass through.
 
     FSDP gathers two layers and keeps the unit around them (embedding, head, final norm) from forward to backward, and
-    holds one layer's gradients before and while they are reduced. A pipeline stage keeps all of its weights gathered,
+    holds one layer's gradients before and while they are reduced; a frozen base has none, and is gathered in the bits
+    that it is kept in. A pipeline stage keeps all of its weights gathered,
     and adds up whole gradients in fp32 (torchtitan; torch/distributed/pipelining/stage.py). DeepSpeed's ZeRO-3 gathers
     up to `LIVE_ELEMENTS` and has two buckets, its other stages one; its bf16 optimizer reduces and adds in fp32, the
     largest matrix at a time. Megatron Core's buffers are its gradients (`opsk.costmodel.memory.states`).
     """
     layer = parameters.layer + parameters.layer_experts
     size = shares.activation_bytes
-    gathered = size * (GATHERED_LAYERS * layer + parameters.ends)
-    reduced = (size + REDUCED_BYTES) * layer
-    at_end = (size + REDUCED_BYTES) * parameters.ends
+    gathered = GATHERED_LAYERS * layer * where(shares.lora_rank > 0, base_weight_bytes(plans), size)
+    gathered = gathered + size * parameters.ends
+    whole = (size + when(shares.reduced_bytes > size, REDUCED_BYTES)) * shares.trained_share
+    reduced, at_end = whole * layer, whole * parameters.ends
     scattered = where(shares.shards_gradients, 1.0, 0.0)
     keeps = shares.shards_weights & unless(shares.gathers_each)
     if any_of(keeps):

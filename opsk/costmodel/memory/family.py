@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from opsk.costmodel.elementwise import looked_up
-from opsk.costmodel.table import SHARDINGS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
-from opsk.workload.plan import Sharding, Software
+from opsk.costmodel.elementwise import looked_up, unless
+from opsk.costmodel.shares import Shares
+from opsk.costmodel.table import PRECISIONS, SHARDINGS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
+from opsk.workload.plan import Precision, Sharding, Software, States
 
 _DEEPSPEED, _PYTORCH = SOFTWARE.index(Software.DEEPSPEED), SOFTWARE.index(Software.PYTORCH)
+_AUTOCAST, _FP32 = STATES.index(States.AUTOCAST), PRECISIONS.index(Precision.FP32)
 _NO_SHARDING = SHARDINGS.index(Sharding.NONE)
 _PREALLOCATED = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
 
@@ -42,4 +44,15 @@ def is_pytorch(plans: PlanTable) -> BoolColumn:
 def is_replicated_by_pytorch(plans: PlanTable, replicas: FloatColumn) -> BoolColumn:
     """Return whether PyTorch's DDP reduces the gradients of several replicas."""
     found: BoolColumn = is_pytorch(plans) & (plans.sharding == _NO_SHARDING) & (replicas > 1)
+    return found
+
+
+def has_fp32_residual(plans: PlanTable, shares: Shares) -> BoolColumn:
+    """Return whether the stream between layers is in fp32 while products run in 16 bits.
+
+    So it is under autocast where the weights themselves are in fp32, or those of embedding and norms. FSDP's mixed
+    precision casts all weights of a unit, and so has a 16-bit stream.
+    """
+    is_mixed = (plans.states == _AUTOCAST) & (shares.lora_rank == 0) | plans.upcast_base & (shares.lora_rank > 0)
+    found: BoolColumn = is_pytorch(plans) & is_mixed & (plans.precision != _FP32) & unless(shares.shards_weights)
     return found

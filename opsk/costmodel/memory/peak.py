@@ -9,7 +9,7 @@ allocator holds (``max_memory_reserved``) and what the device reports (nvidia-sm
 from __future__ import annotations
 
 from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.elementwise import filled, maximum, where, which_is_most, whole
+from opsk.costmodel.elementwise import any_of, filled, maximum, when, where, which_is_most, whole
 from opsk.costmodel.memory.activations import Activations, activations_of
 from opsk.costmodel.memory.buffers import Buffers, buffers_of, logits_bytes, nccl_bytes
 from opsk.costmodel.memory.chance import fit_probability, range_of
@@ -19,6 +19,11 @@ from opsk.costmodel.pipeline import Extreme, Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
 from opsk.costmodel.table import MOMENTS, FloatColumn, IntColumn, MemoryTable, PlanTable, StageMemory
+
+VARIED_LENGTHS_FRACTION = 0.85
+"""Blocks that micro-batches of other lengths left and the longest cannot use, over those that it makes and frees
+between forward and backward: the median of `benchmarks.allocator_lengths`, which plays PyTorch's caching allocator
+through (c10/cuda/CUDACachingAllocator.cpp); a case may reach 4."""
 
 _LOSS, _BACKWARD, _STEP = MOMENTS.index("loss"), MOMENTS.index("backward"), MOMENTS.index("optimizer step")
 
@@ -36,7 +41,9 @@ def peak_memory(
     """Return the memory of a GPU of the fullest stage at its fullest moment.
 
     The allocator keeps the blocks of activations when they are freed; the large flat buffers of an optimizer step do
-    not fit into them and come on top. Its fragments are taken as a share of what lives for less than a step.
+    not fit into them and come on top. Its fragments are taken as a share of what lives for less than a step, and of
+    micro-batches of varied lengths as a larger one of what passes: logits, a layer at work and its gradients.
+    Segments that grow leave none (c10/cuda/CUDACachingAllocator.cpp, ``ExpandableSegment``).
     """
     states = state_bytes(plans, shares, parameters)
     activations = activations_of(model, plans, shares, stages)
@@ -49,6 +56,11 @@ def peak_memory(
     lived = maximum(running - at_rest - states.gradients_at_start, 0.0)
     cached = maximum(running + states.step, allocated) + efficiency.memory.slack_fraction * lived
     fragments = efficiency.memory.fragmentation_fraction * lived
+    if any_of(plans.varied_lengths):
+        passing = maximum(logits, activations.again + activations.working)
+        fragments = fragments + when(plans.varied_lengths, VARIED_LENGTHS_FRACTION * passing)
+    if any_of(plans.expandable_segments):
+        fragments = where(plans.expandable_segments, 0.0, fragments)
     reserved = cached + fragments
     nccl = nccl_bytes(model, plans, shares, channels, efficiency)
     device = reserved + (nccl + efficiency.memory.context_bytes)
@@ -88,7 +100,7 @@ def _moments(
     return (
         before + logits,
         before + (activations.again + activations.working + buffers.reduced),
-        after + buffers.gathered + (activations.layer + activations.working + buffers.at_end),
+        after + buffers.gathered + (activations.layer + activations.lingering + activations.working + buffers.at_end),
         after + states.step,
     )
 
@@ -105,7 +117,8 @@ def _components(
     is_loss, is_backward, is_step = moment == _LOSS, moment == _BACKWARD, moment == _STEP
     before = is_loss | is_backward
     kept, working = at.chosen(activations.kept), at.chosen(activations.working)
-    while_backward = where(is_backward, kept + at.chosen(activations.again), at.chosen(activations.layer)) + working
+    at_end = at.chosen(activations.layer) + at.chosen(activations.lingering)
+    while_backward = where(is_backward, kept + at.chosen(activations.again), at_end) + working
     waiting = where(is_backward, at.chosen(buffers.reduced), at.chosen(buffers.at_end))
     gathered = at.chosen(buffers.gathered) + where(before, at.chosen(states.copies), 0.0)
     passing = where(is_step, at.chosen(states.step), gathered + where(is_loss, 0.0, waiting))

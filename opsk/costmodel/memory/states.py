@@ -5,7 +5,8 @@ Bytes of a parameter (weights + gradients + master weights and Adam's moments), 
 16-bit 2 + 2 + 4. Sharding divides the optimizer (ZeRO-1, distributed optimizer: 6 + 12/dp), then gradients (ZeRO-2),
 then weights (ZeRO-3, FSDP) by the sharding group, which with HSDP is a part of the replicas.
 
-FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights.
+FP8 recipes of Megatron Core keep weights in FP8 with their transposes, 2 bytes together, as many as 16-bit weights;
+where weights stay in 16 bits (no ``--fp8-param-gather``) it keeps both.
 """
 
 from __future__ import annotations
@@ -14,12 +15,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, where
+from opsk.costmodel.elementwise import any_of, floats, looked_up, maximum, minimum, unless, when, where
 from opsk.costmodel.memory.family import is_deepspeed, is_preallocated, is_replicated_by_pytorch
+from opsk.costmodel.memory.formats import has_low_gradients, names_formats, reads_low_gradients, state_sizes
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, OPTIMIZER_STEPS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Precision
+from opsk.costmodel.table import (
+    ADAPTER_FORMATS,
+    OFFLOADS,
+    OPTIMIZER_STEPS,
+    OPTIMIZERS,
+    PRECISIONS,
+    SOFTWARE,
+    STATES,
+    FloatColumn,
+    PlanTable,
+)
+from opsk.workload.plan import AdapterFormat, Offload, Optimizer, OptimizerStep, Precision, Software
 from opsk.workload.plan import States as Formats
 
 
@@ -42,17 +54,25 @@ RECIPES = {
 """Sources: Megatron-LM megatron/training/theoretical_memory_usage.py (18, or 6 + 12/dp); Rajbhandari et al. 2020, ZeRO,
 section 3.1 (2 + 2 + 12); torchtune's full_finetune recipes (all in bf16)."""
 
-QUANTIZED_MOMENT_BYTES = 1 + 4 / 256
-"""8-bit optimizers: a byte and an fp32 scale for each block of 256 (bitsandbytes; Dettmers et al. 2022 used 2048)."""
+QUANTIZED_MOMENT_BYTES = {
+    Optimizer.ADAM_8BIT: 1 + 4 / 256,
+    Optimizer.PAGED_ADAM_8BIT: 1 + 4 / 256,
+    Optimizer.ADAM_4BIT: 1 / 2 + 4 / 128,
+}
+"""A moment of 8-bit optimizers is a byte, with an fp32 scale for each block of 256 (bitsandbytes since 0.45, torchao;
+Dettmers et al. 2022 used 2048); of torchao's 4-bit one half a byte, with a scale for 128 (torchao/optim/adam.py)."""
 MOMENT_COUNTS = {Optimizer.SGD: 1.0, Optimizer.LION: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
 """Moments of a parameter; Adam's 2 where not named. Adafactor keeps sums of rows and columns only."""
-_8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
 _PAGED = (Optimizer.PAGED_ADAM, Optimizer.PAGED_ADAM_8BIT)
 
 MXFP8_SCALES_BYTES = 2 / 32
 """MXFP8 keeps rows and columns, each with a scale of one byte for 32 elements (OCP MX specification 1.0)."""
 NVFP4_COPIES_BYTES = 2 * (0.5 + 1 / 16)
 """NVFP4 keeps 16-bit weights, and rows and columns in 4 bits with a scale of one byte for 16 elements."""
+FP8_COPIES_BYTES = 2.0
+"""FP8 weights beside 16-bit ones, as rows and as columns, which Transformer Engine makes at the first micro-batch of a
+step and keeps for the others (pytorch/module/base.py, ``get_weight_workspace``). Blackwell needs no columns for scales
+of whole tensors; that is not told apart."""
 SUB_GROUP_ELEMENTS = 1e9
 """DeepSpeed's ``sub_group_size`` unless configured: parameters that ZeRO-3 steps at once (config documentation)."""
 NF4_BYTES = 4.127 / 8
@@ -70,7 +90,7 @@ _BYTES = np.array(
 )
 """Bytes of weights, gradients, master copy and a moment, by formats of the states and of the products."""
 _COUNT = np.array([MOMENT_COUNTS.get(name, 2.0) for name in OPTIMIZERS])
-_QUANTIZED = np.array([name in _8BIT for name in OPTIMIZERS])
+_QUANTIZED = np.array([QUANTIZED_MOMENT_BYTES.get(name, 0.0) for name in OPTIMIZERS])
 _KEEPS_OPTIMIZER = np.array([place in (Offload.NONE, Offload.ACTIVATIONS) for place in OFFLOADS], dtype=np.float64)
 _KEEPS_WEIGHTS = np.array([place is not Offload.OPTIMIZER_AND_WEIGHTS for place in OFFLOADS], dtype=np.float64)
 _RESIDENT = np.array([name not in _PAGED for name in OPTIMIZERS], dtype=np.float64)
@@ -79,7 +99,11 @@ _EXTRA = np.array(
 )
 _FP32, _MUON = PRECISIONS.index(Precision.FP32), OPTIMIZERS.index(Optimizer.MUON)
 _AUTOCAST, _MIXED = STATES.index(Formats.AUTOCAST), STATES.index(Formats.MIXED)
+_IS_FP8 = np.array([name.peak_format == "fp8" for name in PRECISIONS])
+_MEGATRON_CORE = SOFTWARE.index(Software.MEGATRON_CORE)
+_OPTIMIZER_OFF = OFFLOADS.index(Offload.OPTIMIZER)
 _16BIT_GRADIENTS = STATES.index(Formats.MIXED_16BIT_GRADIENTS)
+_BASE, _UNDER_AUTOCAST = (ADAPTER_FORMATS.index(name) for name in (AdapterFormat.BASE, AdapterFormat.AUTOCAST))
 _FOREACH, _IN_BACKWARD = (OPTIMIZER_STEPS.index(step) for step in (OptimizerStep.FOREACH, OptimizerStep.IN_BACKWARD))
 
 
@@ -116,19 +140,30 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     """Return the bytes of the states on every candidate stage.
 
     Paged optimizer states live in host memory where the GPU is full and are not counted, like those offloaded. Under
-    LoRA only the adapters have gradients and optimizer states, and the base has ``base_bits``.
+    LoRA only the adapters have gradients and optimizer states, all in fp32 or as the states say, and the base has
+    ``base_bits``.
     """
     weight, gradient, master, moment = looked_up(_BYTES, slice(None), plans.states, plans.precision)
+    if names_formats(plans):
+        sizes = state_sizes(plans, gradient, master, moment)
+        gradient, master, moment = sizes.gradient, sizes.master, sizes.moment
     whole = parameters.dense + parameters.experts
     split = parameters.dense / shares.shard_group + parameters.experts / shares.expert_shard_group
     trained, trained_split = 1.0 - plans.frozen_fraction, 1.0 - plans.frozen_fraction
     linear = whole - parameters.ends
     base = weight * whole + looked_up(_EXTRA, plans.precision) * linear
+    is_fp8 = looked_up(_IS_FP8, plans.precision)
+    if any_of(is_fp8):
+        cached = (plans.software == _MEGATRON_CORE) & is_fp8 & unless(plans.fp8_weights)
+        base = base + when(cached, FP8_COPIES_BYTES * linear)
     if any_of(shares.lora_rank):
         is_lora = shares.lora_rank > 0
-        quantized = where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+        has_fp32 = is_lora & (plans.adapter_format != _BASE)
+        weight, gradient, moment = (where(has_fp32, 4.0, each) for each in (weight, gradient, moment))
+        master = where(has_fp32, 0.0, master)
         adapters = parameters.adapters + parameters.expert_adapters
-        base = where(is_lora, quantized * linear + 2.0 * parameters.ends + weight * adapters, base)
+        of_ends = where(plans.upcast_base, 4.0, 2.0)
+        base = where(is_lora, base_weight_bytes(plans) * linear + of_ends * parameters.ends + weight * adapters, base)
         trained = where(is_lora, adapters / whole, trained)
         adapters_split = parameters.adapters / shares.shard_group
         adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group
@@ -144,6 +179,8 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         gradients = where(steps_at_once, minimum(gradients, largest), gradients)
         at_start = where(steps_at_once, 0.0, at_start)
     on_device = looked_up(_KEEPS_OPTIMIZER, plans.offload)
+    if any_of(plans.offload_fraction < 1.0):
+        on_device = where(plans.offload == _OPTIMIZER_OFF, 1.0 - plans.offload_fraction, on_device)
     return States(
         weights=base * where(shares.shards_weights, share, 1.0) * looked_up(_KEEPS_WEIGHTS, plans.offload),
         gradients=gradients,
@@ -155,9 +192,15 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
     )
 
 
+def base_weight_bytes(plans: PlanTable) -> FloatColumn:
+    """Return the bytes of a frozen weight of a linear layer."""
+    return where(plans.base_bits == 4, NF4_BYTES, plans.base_bits / 8.0)
+
+
 def _moment_bytes(plans: PlanTable, moment: FloatColumn, ends: FloatColumn) -> FloatColumn:
     """Return the bytes of all moments of a parameter; Muon leaves embedding and head (share ``ends``) to Adam."""
-    each = where(looked_up(_QUANTIZED, plans.optimizer), QUANTIZED_MOMENT_BYTES, moment)
+    quantized = looked_up(_QUANTIZED, plans.optimizer)
+    each = where(quantized > 0, quantized, moment)
     moments: FloatColumn = each * (looked_up(_COUNT, plans.optimizer) + where(plans.optimizer == _MUON, ends, 0.0))
     return moments
 
@@ -182,7 +225,8 @@ def _copies(plans: PlanTable, shares: Shares, trained: FloatColumn) -> FloatColu
     PyTorch caches them for the whole forward, of weights that are trained: a frozen base is loaded in 16 bits or
     fewer, and what is frozen is cast anew at each use.
     """
-    is_copied = (plans.states == _AUTOCAST) & (plans.precision != _FP32) & unless(shares.shards_weights)
+    has_fp32 = where(shares.lora_rank > 0, plans.adapter_format == _UNDER_AUTOCAST, plans.states == _AUTOCAST)
+    is_copied = has_fp32 & (plans.precision != _FP32) & unless(shares.shards_weights)
     return where(is_copied, 2.0, 0.0) * trained
 
 
@@ -194,7 +238,10 @@ def _step_bytes(
     DeepSpeed first flattens them, 2 bytes more (runtime/zero/stage_1_and_2.py); ZeRO-3 does it in groups of parameters.
     PyTorch's ``foreach`` steps hold the square roots of all second moments (torch/optim/adamw.py, _multi_tensor_adamw).
     """
-    converted = where(plans.states == _16BIT_GRADIENTS, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
+    low = plans.states == _16BIT_GRADIENTS
+    if names_formats(plans):
+        low = has_low_gradients(plans, low) & unless(reads_low_gradients(plans))
+    converted = where(low, 4.0 + 2.0 * floats(is_deepspeed(plans)), 0.0)
     at_once = where(shares.shards_weights & is_deepspeed(plans), minimum(held, SUB_GROUP_ELEMENTS), held)
     roots = where(plans.optimizer_step == _FOREACH, moment, 0.0) * held
     return (converted * at_once + roots) * on_device

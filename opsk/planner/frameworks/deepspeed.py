@@ -291,6 +291,10 @@ def _missing(model: ModelShape, plan: Plan) -> Iterator[str]:
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
         "attention sinks": model.attention_sinks,
         "windows of attention": model.attention_window and model.windowed_layers,
+        f"layers of {model.mixer}": model.mixer_layers,
+        "layers that are an MLP alone": model.mlp_layers,
+        "a gate of attention": model.attention_gate,
+        "sparse attention": model.index_top_k,
         "multi-token prediction": model.mtp_layers,
     }
     experts = {

@@ -19,6 +19,8 @@ from opsk.planner.setting import Setting
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -27,6 +29,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 
@@ -41,7 +44,7 @@ LIMITS = Limits(
     optimizers=frozenset({Optimizer.ADAM, Optimizer.SGD}),
     offloads=frozenset({Offload.NONE, Offload.OPTIMIZER}),
     states=frozenset({States.MIXED, States.MIXED_16BIT_GRADIENTS, States.AUTOCAST}),
-    losses=frozenset({Loss.PLAIN}),
+    losses=frozenset({Loss.PLAIN, Loss.MEGATRON_FUSED}),
 )
 """ZeRO-1 is ``--use-distributed-optimizer``, partly sharded with ``--num-distributed-optimizer-instances``; ZeRO-2 and
 ZeRO-3 are ``--use-megatron-fsdp``, which is taken without a pipeline and over all replicas: its documentation (``docs/
@@ -51,6 +54,7 @@ none).
 """
 
 _STRATEGIES = {Sharding.ZERO2: "optim_grads", Sharding.ZERO3: "optim_grads_params"}
+_FP8_WEIGHTS = (Precision.FP8, Precision.FP8_CURRENT, Precision.FP8_BLOCK, Precision.MXFP8)
 _RECIPES = {
     Precision.FP8: ("--fp8-format", "hybrid", "--fp8-recipe", "delayed"),
     Precision.FP8_CURRENT: ("--fp8-format", "hybrid", "--fp8-recipe", "tensorwise"),
@@ -134,10 +138,24 @@ def _parallel(model: ModelShape, plan: Plan) -> Iterator[Option]:
     if model.experts:
         yield flag("--expert-model-parallel-size", plan.ep)
         yield flag("--expert-tensor-parallel-size", expert_tensor_size(plan), "left out, it is tp")
+        yield from _dispatch(plan)
     if plan.sequence_parallel and plan.tp > 1:
         yield flag("--sequence-parallel")
         if plan.tp_overlap:
             yield flag("--tp-comm-overlap")
+
+
+def _dispatch(plan: Plan) -> Iterator[Option]:
+    """Yield the flags that say who brings tokens to their experts, and beside what."""
+    if plan.moe_dispatcher in (MoeDispatcher.DEEPEP, MoeDispatcher.HYBRIDEP):
+        yield flag("--moe-token-dispatcher-type", "flex")
+        yield flag("--moe-flex-dispatcher-backend", plan.moe_dispatcher.value)
+    else:
+        yield flag("--moe-token-dispatcher-type", plan.moe_dispatcher.value)
+    if plan.moe_permute_fusion:
+        yield flag("--moe-permute-fusion", None, "needs Transformer Engine 2.1")
+    if plan.ep_overlap:
+        yield flag("--overlap-moe-expert-parallel-comm")
 
 
 def _memory(plan: Plan) -> Iterator[Option]:
@@ -145,6 +163,8 @@ def _memory(plan: Plan) -> Iterator[Option]:
     yield from _sharding(plan)
     if plan.recompute is Recompute.SELECTIVE:
         yield flag("--recompute-granularity", "selective")
+        if plan.recompute_modules:
+            yield from _list("--recompute-modules", plan.recompute_modules)
     elif plan.recompute is Recompute.FULL:
         yield flag("--recompute-granularity", "full")
         if plan.recompute_layers:
@@ -154,11 +174,56 @@ def _memory(plan: Plan) -> Iterator[Option]:
         else:
             yield flag("--recompute-method", "uniform")
             yield flag("--recompute-num-layers", 1, "all layers, one by one")
-    if plan.states is States.MIXED_16BIT_GRADIENTS:
+    if plan.states is States.MIXED_16BIT_GRADIENTS and plan.gradient_format is StateFormat.AS_STATES:
         yield flag("--grad-reduce-in-bf16", None, "keeps gradients in 16 bits")
     if plan.offload is Offload.OPTIMIZER:
         yield flag("--optimizer-cpu-offload")
-        yield flag("--use-precision-aware-optimizer", None, "the offload needs it")
+        if plan.offload_fraction < 1:
+            yield flag("--optimizer-offload-fraction", plan.offload_fraction)
+    if plan.loss is Loss.MEGATRON_FUSED:
+        yield flag("--cross-entropy-loss-fusion")
+    if plan.offload_modules:
+        yield flag("--fine-grained-activation-offloading")
+        yield from _list("--offload-modules", plan.offload_modules)
+    formats = list(_formats(plan))
+    if formats or plan.offload is Offload.OPTIMIZER:
+        yield flag("--use-precision-aware-optimizer", None, "" if formats else "the offload needs it")
+        yield from formats
+    if _keeps_fp8(plan):
+        yield flag("--fp8-param-gather", None, "keeps weights in FP8")
+        if plan.precision is Precision.MXFP8:
+            yield flag("--reuse-grad-buf-for-mxfp8-param-ag", None, "gathers weights in the gradients' buffer")
+
+
+def _keeps_fp8(plan: Plan) -> bool:
+    """Tell whether weights can be kept in FP8: ``validate_args`` wants a distributed optimizer on the GPU for it."""
+    is_on_gpu = plan.offload is not Offload.OPTIMIZER or plan.precision is Precision.FP8
+    is_sharded = plan.sharding is not Sharding.NONE
+    return plan.fp8_weights and plan.precision in _FP8_WEIGHTS and is_sharded and is_on_gpu
+
+
+def _list(name: str, words: str) -> Iterator[Option]:
+    """Yield a flag that takes several words."""
+    first, *others = words.split()
+    yield flag(name, first)
+    yield from (Option(name=word) for word in others)
+
+
+def _formats(plan: Plan) -> Iterator[Option]:
+    """Yield the formats that the precision-aware optimizer keeps states in."""
+    named = {
+        "--main-grads-dtype": plan.gradient_format,
+        "--main-params-dtype": plan.master_format,
+        "--exp-avg-dtype": plan.moment_format,
+        "--exp-avg-sq-dtype": plan.second_moment_format,
+    }
+    if plan.second_moment_format is StateFormat.AS_STATES:
+        named["--exp-avg-sq-dtype"] = plan.moment_format
+    for name, format_ in named.items():
+        # a master copy in 16 bits is the rest of an fp32 one, which that optimizer keeps by itself
+        is_rest = name == "--main-params-dtype" and format_ is StateFormat.BF16
+        if format_ is not StateFormat.AS_STATES:
+            yield flag(name, "fp32" if is_rest else format_.value)
 
 
 def _sharding(plan: Plan) -> Iterator[Option]:
@@ -190,7 +255,7 @@ def _batch(model: ModelShape, plan: Plan) -> Iterator[Option]:
         if recipe := _RECIPES.get(plan.precision):
             yield flag(recipe[0], recipe[1])
             yield flag(recipe[2], recipe[3])
-        if model.experts:
+        if model.experts and plan.moe_gemm is not MoeGemm.SEQUENTIAL:
             yield flag("--moe-grouped-gemm", None, "the experts of a rank in one product")
     yield flag("--optimizer", plan.optimizer.value)
 
@@ -217,6 +282,11 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
         yield f"optimizer states in host memory need sharding zero1, not {plan.sharding}"
     if plan.offload is Offload.OPTIMIZER and plan.optimizer is not Optimizer.ADAM:
         yield f"optimizer states in host memory need Adam, not {plan.optimizer}"
+    formats = list(_formats(plan))
+    if formats and plan.sharding is Sharding.NONE:
+        yield "formats of states beside sharding none: --use-precision-aware-optimizer needs a distributed optimizer"
+    if formats and plan.optimizer is not Optimizer.ADAM:
+        yield f"formats of states need Adam, not {plan.optimizer}"
     if plan.precision is Precision.FP16 and plan.ep > 1:
         yield f"fp16 cannot be combined with ep {plan.ep}"
     if plan.tp_overlap and not (plan.sequence_parallel and plan.tp > 1):
@@ -232,6 +302,8 @@ def _refusals(model: ModelShape, plan: Plan) -> Iterator[str]:
 
 def _notes(model: ModelShape, plan: Plan) -> Iterator[str]:
     """Yield what to mind."""
+    if plan.fp8_weights and plan.precision in _FP8_WEIGHTS and not _keeps_fp8(plan):
+        yield "--fp8-param-gather needs a distributed optimizer on the GPU: without it a weight takes 2 bytes more"
     if is_fully_sharded(plan):
         yield "Megatron FSDP wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1; before 0.14 it is --use-custom-fsdp"
         if plan.tp * plan.cp > 1:

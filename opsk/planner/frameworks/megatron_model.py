@@ -63,6 +63,11 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
         "a norm of the embedding": model.embedding_norm,
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
         "a gate of the shared experts (a flag of releases after 0.15)": model.shared_gate,
+        f"layers of {model.mixer} (pretrain_mamba.py has Mamba-2)": model.mixer_layers,
+        "layers that are an MLP alone (pretrain_mamba.py)": model.mlp_layers,
+        "a gate of attention": model.attention_gate,
+        "windows that are chunks": model.windowed_layers and model.chunked_windows,
+        "sparse attention": model.index_top_k,
     }
     yield from (name for name, there in details.items() if there)
 
@@ -134,4 +139,3 @@ def _experts(model: ModelShape) -> Iterator[Option]:
         yield flag("--moe-expert-capacity-factor", f"{model.capacity_factor:g}")
         yield flag("--moe-pad-expert-input-to-capacity")
         yield flag("--moe-router-load-balancing-type", "aux_loss")
-    yield flag("--moe-token-dispatcher-type", "alltoall")

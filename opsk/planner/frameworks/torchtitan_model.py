@@ -76,6 +76,10 @@ def missing_of_model(model: ModelShape) -> Iterator[str]:
         f"{model.norms_per_layer} norms a layer": model.norms_per_layer != 2,
         "attention sinks": model.attention_sinks,
         "windows of attention": model.attention_window and model.windowed_layers,
+        f"layers of {model.mixer}": model.mixer_layers,
+        "layers that are an MLP alone": model.mlp_layers,
+        "a gate of attention": model.attention_gate,
+        "sparse attention": model.index_top_k,
         "attention that stores its scores": not model.flash_attention,
         "multi-token prediction": model.mtp_layers,
     }

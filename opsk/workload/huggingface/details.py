@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.workload.huggingface import families
+from opsk.workload.huggingface.hybrids import read_hybrid
 from opsk.workload.huggingface.reading import MAX_COUNT, ConfigShape, by_family
 
 
@@ -23,9 +24,7 @@ def read_details(config: ConfigShape) -> None:
     _window(config)
     if config.family == "gpt_oss":
         config.state("attention_sinks", True, config.or_family(""))
-    if config.family in families.HYBRIDS:
-        what = f"{config.family} has layers that are no attention; they are counted as if they were"
-        config.doubt(what, config.or_family(""), "expect times and memory to differ")
+    read_hybrid(config)
 
 
 def count(config: ConfigShape, key: str, least: int = 0) -> int | None:
@@ -88,7 +87,7 @@ def _beside_experts(config: ConfigShape) -> None:
         width = count(config, key, 1)
         if width is not None:
             config.state("shared_ffn", width, (*config.path, key))
-    if config.family == "qwen2_moe":
+    if config.family in families.SHARED_GATE:
         config.state("shared_gate", True, config.or_family(""))
     if config.family in families.ROUTER_BIAS:
         config.state("router_bias", True, config.or_family(""))

@@ -13,14 +13,17 @@ def _names(text: str) -> frozenset[str]:
 
 
 GATED = _names("""
-    aquila arctic baichuan chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe exaone
-    exaone4 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt_oss granite granitemoe hunyuan internlm internlm2
+    aquila arctic baichuan bamba chatglm cohere cohere2 dbrx deepseek deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe
+    exaone
+    exaone4 falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe glm_moe_dsa gpt_oss granite granitemoe
+    granitemoehybrid hunyuan internlm internlm2 deepseek_v32 deepseek_v4 kimi_linear minimax minimax_m1 minimax_text_01
+    qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text
     internlm3 jamba kimi_k2 llama llama4 llama4_text minicpm minicpm3 ministral mistral mixtral olmo olmo2 olmo3
     olmoe orion phi3 phimoe qwen qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm xverse yi
 """)
 """Three matrices in the MLP (SwiGLU, GeGLU)."""
 PLAIN = _names("""
-    bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt nemotron opt persimmon phi starcoder2
+    bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj mpt nemotron nemotron_h opt persimmon phi starcoder2
 """)
 """Two matrices in the MLP."""
 GATED_ACTIVATIONS = frozenset({"silu", "swish", "swiglu", "geglu"})
@@ -31,6 +34,7 @@ TIED = _names("""
     bloom cohere cohere2 falcon gemma gemma2 gemma3 gemma3_text gpt2 gpt_bigcode gpt_neo mpt opt starcoder2 t5 umt5
 """)
 UNTIED = _names("""
+    bamba deepseek_v32 falcon_h1 kimi_linear minimax minimax_m1 minimax_text_01 nemotron_h qwen3_next
     baichuan codegen dbrx deepseek_v2 deepseek_v3 glm4_moe gpt_neox gpt_oss gptj granite internlm2 jamba llama
     llama4_text mistral mixtral nemotron olmo olmo2 olmoe persimmon phi phi3 phimoe qwen qwen2 qwen2_moe qwen3
     qwen3_moe stablelm
@@ -57,9 +61,7 @@ NOT_DECODERS = _names("""
 """)
 ENCODER_DECODERS = frozenset({"t5", "mt5", "umt5"})
 """Encoder-decoder models whose shape is read."""
-HYBRIDS = _names("""
-    bamba falcon_h1 falcon_mamba jamba lfm2 mamba mamba2 minimax nemotron_h qwen3_next recurrent_gemma rwkv zamba zamba2
-""")
+UNREAD_HYBRIDS = _names("falcon_mamba lfm2 lfm2_moe mamba mamba2 recurrent_gemma rwkv zamba zamba2")
 """Layers that are no attention; they are counted as if they were."""
 
 ONE_NORM = frozenset({"codegen", "cohere", "cohere2", "gptj", "phi"})
@@ -71,10 +73,13 @@ NORM_WITH_BIAS = _names("""
     bloom codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gptj nemotron opt persimmon phi phimoe stablelm starcoder2
 """)
 EMBEDDING_NORM = frozenset({"bloom"})
-NORMS_QK_BY_HEAD = _names("exaone4 gemma3 gemma3_text qwen3 qwen3_moe")
+NORMS_QK_BY_HEAD = _names("""
+    exaone4 gemma3 gemma3_text qwen3 qwen3_moe qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text
+""")
 NORMS_QK_WHOLE = frozenset({"olmo2", "olmo3", "olmoe"})
 HEAD_BIAS = frozenset({"codegen", "gptj", "phi"})
-ROUTER_BIAS = frozenset({"deepseek_v3", "glm4_moe", "gpt_oss", "kimi_k2"})
+ROUTER_BIAS = _names("deepseek_v3 deepseek_v32 glm4_moe glm_moe_dsa gpt_oss kimi_k2 kimi_linear")
+SHARED_GATE = _names("qwen2_moe qwen3_next qwen3_5_moe qwen3_5_moe_text")
 
 QKV_BIAS = _names("bloom gpt2 gpt_bigcode gpt_neox opt persimmon phi qwen qwen2 qwen2_moe starcoder2 gpt_oss chatglm")
 NO_QKV_BIAS = _names("codegen gpt_neo gptj mpt")

@@ -21,12 +21,21 @@ from opsk.costmodel.efficiency import (
     SoftwareEfficiency,
     Spread,
 )
+from opsk.costmodel.nearness import Case
 from opsk.costmodel.shipped import parse_efficiency
+from opsk.costmodel.software_offset import SoftwareOffset
 from opsk.workload.plan import Software
 
 SPACE = ParameterSpace.over(["ampere", "hopper"], [Software.MEGATRON, Software.PYTORCH])
 KNOWN = FittedParameter(
-    name="links.nic_fraction", value=0.7, prior=0.85, standard_error=0.021, is_identified=True, runs=12
+    name="links.nic_fraction",
+    value=0.7,
+    prior=0.85,
+    standard_error=0.021,
+    width=0.1,
+    is_identified=True,
+    runs=12,
+    source="nccl-tests",
 )
 
 
@@ -71,9 +80,26 @@ def test_every_value_says_its_unit_and_its_origin() -> None:
     assert "nic_fraction = 0.85  # ratio; ± 0.021 from 12 runs, prior 0.85" in values
 
 
-def test_a_value_that_the_runs_do_not_tell_says_so() -> None:
-    assert origin_of(replace(KNOWN, is_identified=False)) == "12 runs do not tell it apart from the prior 0.85"
-    assert origin_of(replace(KNOWN, runs=0)) == "no runs of its own: drawn to what the others share; prior 0.85"
+def test_a_value_that_the_runs_do_not_tell_names_the_source_of_its_prior() -> None:
+    untold = replace(KNOWN, is_identified=False)
+    assert origin_of(untold) == "prior: nccl-tests; 12 runs do not tell it"
+    assert origin_of(replace(untold, runs=0)) == "prior: nccl-tests; no runs tell it"
+    assert origin_of(replace(untold, runs=0), is_drawn=True) == "as the others share it; no runs tell it"
+
+
+def test_what_was_measured_offsets_and_widths_read_back() -> None:
+    case = Case(architecture="hopper", software="pytorch", kind="moe", precision="fp8")
+    offset = SoftwareOffset(time_log=-0.05, time_log_sigma=0.1)
+    written = replace(
+        Efficiency(),
+        fitted=frozenset({case}),
+        fitted_memory=frozenset({case}),
+        offset={"pytorch": offset, "": SoftwareOffset()},
+        widths={"gpu.hopper.hbm_fraction": 0.25},
+    )
+    found = _read(efficiency_toml(written, {}))
+    assert (found.fitted, found.fitted_memory, found.widths) == (written.fitted, written.fitted_memory, written.widths)
+    assert found.offset == written.offset
 
 
 @pytest.mark.parametrize("value_class", [GpuEfficiency, SoftwareEfficiency, LinkEfficiency, MemoryEfficiency, Spread])

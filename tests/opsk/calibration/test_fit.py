@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.calibration.fit import Fit, FitSettings, FittedParameter, TimedRun, fit_time
+from opsk.calibration.fit import MIN_NOISE, Fit, FitSettings, FittedParameter, Start, TimedRun, TimedRuns, fit_time
+from opsk.calibration.free_parameters import IDENTIFIED, MOST_FITTED, all_free
 from opsk.costmodel.efficiency import SoftwareEfficiency
 from opsk.errors import InputError
 from opsk.workload.plan import Software
@@ -39,7 +40,7 @@ def _slower(run: TimedRun, factor: float) -> TimedRun:
     ("name", "truth"),
     [
         ("gpu.ampere.matmul_fraction", TRUTH.gpu["ampere"].matmul_fraction),
-        ("gpu.ampere.attention_fraction", TRUTH.gpu["ampere"].attention_fraction),
+        ("gpu.ampere.attention_factor", TRUTH.gpu["ampere"].attention_factor),
         ("software.megatron.kernel_gap_s", TRUTH.software[Software.MEGATRON].kernel_gap_s),
         ("software.pytorch.kernel_gap_s", TRUTH.software[Software.PYTORCH].kernel_gap_s),
     ],
@@ -51,16 +52,16 @@ def test_known_parameters_are_found_within_what_the_noise_allows(fit: Fit, name:
     assert abs(found.value - truth) < 0.5 * abs(found.prior - truth)  # and it has really left the prior
 
 
-def test_the_errors_left_are_the_noise_that_was_put_in(fit: Fit) -> None:
-    assert np.std(fit.log_errors) == pytest.approx(0.02, rel=0.25)  # 96 runs: sigma is known to 1 / sqrt(2 96) = 7 %
-    assert abs(np.mean(fit.log_errors)) < 3 * 0.02 / np.sqrt(96)
+def test_the_errors_left_are_below_the_least_noise_that_a_fit_believes_in(fit: Fit) -> None:
+    # noise of 0.02 was put in; what stays at its prior, for runs of a noise of 0.05 would not tell it, adds to that
+    assert 0.02 <= np.std(fit.log_errors) < MIN_NOISE
+    assert abs(np.mean(fit.log_errors)) < 0.02
 
 
 def test_what_no_run_tells_stays_at_the_prior(fit: Fit) -> None:
     for name in ("gpu.ampere.fp4_fraction", "software.pytorch.cp_overlap", "software.megatron.ep_overlap"):
         found = _known(fit, name)
         assert not found.is_identified
-        assert found.runs == 0
         assert found.value == pytest.approx(found.prior, abs=1e-6)
 
 
@@ -69,7 +70,43 @@ def test_families_without_runs_get_what_the_others_share(fit: Fit) -> None:
     found = fit.efficiency.software[Software.DEEPSPEED]
     assert found.kernel_gap_s == pytest.approx(shared)
     assert found.kernel_gap_s > 1.4 * SoftwareEfficiency().kernel_gap_s  # both families with runs lie above the prior
-    assert fit.efficiency.for_gpu("unheard-of").matmul_fraction < 0.73  # the one with runs is at 0.66, the prior 0.75
+
+
+def test_a_parameter_is_fitted_only_where_runs_halve_its_width(fit: Fit) -> None:
+    space = fit.space
+    before = all_free(space).prior_widths()
+    for place, item in enumerate(fit.parameters):
+        if item.is_identified:
+            assert item.width <= IDENTIFIED * before[place] * 1.05  # a shared value that stays adds to its width
+        elif space.parents[place] < 0:
+            assert item.value == pytest.approx(item.prior)
+    assert 0 < len(fit.free) <= MOST_FITTED
+
+
+def test_what_a_source_has_in_common_is_its_offset_and_moves_no_parameter(runs: list[TimedRun], fit: Fit) -> None:
+    slow = [_slower(run, 1.3) if run.source == "b" else run for run in runs]
+    found = fit_time(slow, PLAIN)
+    for software in ("megatron", "pytorch"):
+        own, other = (
+            next(each.log for each in found.offsets if (each.source, each.software) == (source, software))
+            for source in ("b", "a")
+        )
+        assert own - other == pytest.approx(np.log(1.3), abs=0.04)
+    known = _known(fit, "gpu.ampere.matmul_fraction")
+    assert abs(_known(found, known.name).value - known.value) < 2 * known.standard_error
+
+
+def test_a_site_starts_from_what_is_known_and_learns_its_offset(runs: list[TimedRun], fit: Fit) -> None:
+    site = [_slower(run, 1.15) for run in runs[::11]]
+    settings = FitSettings(start=Start.BASE, priors={}, source_exponent=0.0)
+    found = fit_time(site, settings, base=fit.efficiency)
+    before = TimedRuns(site).log_errors(fit.efficiency)
+    assert np.median(before) == pytest.approx(-np.log(1.15), abs=0.03)
+    assert abs(np.median(found.log_errors)) < 0.03
+    family = runs[0].plan.software.value
+    moved = found.efficiency.offset[family].time_log - fit.efficiency.offset[family].time_log
+    assert 0.05 < moved < 0.2
+    assert found.efficiency.offset[family].time_log_sigma < settings.offset_log_sigma
 
 
 def test_a_wild_run_hardly_moves_the_fit(runs: list[TimedRun], fit: Fit) -> None:
@@ -109,6 +146,6 @@ def test_noise_of_stated_and_of_assumed_runs_is_told_apart() -> None:
 
 
 def test_a_start_elsewhere_ends_at_the_same_fit(runs: list[TimedRun], fit: Fit) -> None:
-    found = fit_time(runs, PLAIN, start=TRUTH)
+    found = fit_time(runs, PLAIN, near=replace(fit.near, coordinates={}))
     known = _known(fit, "gpu.ampere.matmul_fraction")
     assert _known(found, known.name).value == pytest.approx(known.value, abs=known.standard_error / 2)

@@ -10,7 +10,17 @@ import pytest
 from opsk.calibration.runs import Run, parse_runs, read_runs
 from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.errors import InputError
-from opsk.workload.plan import Loss, Optimizer, OptimizerStep, Recompute, Sharding, Software, States
+from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
+    Loss,
+    Optimizer,
+    OptimizerStep,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
 from tests.fakes.tables_of_runs import row, table
 
 
@@ -152,6 +162,65 @@ def test_what_is_trained_of_a_model_is_read() -> None:
     assert one(finetuning="lora", lora_rank="16").plan.base_bits == 16
     assert "plan.lora_rank" in assumed(one(finetuning="lora"))
     assert one(finetuning="full").plan.lora_rank == 0
+
+
+def test_fine_tuning_takes_what_its_framework_does_where_a_row_does_not_say() -> None:
+    columns = {
+        "software": "ms-swift", "source_date": "2024", "finetuning": "lora", "task": "sft", "arch": "llama", "tp": "1",
+        "pp": "1", "gpus": "1", "recompute": "", "seq_len": "", "micro_batch": "", "global_batch": "",
+    }  # fmt: skip
+    run = one(**columns)
+    assert run.plan.recompute is Recompute.FULL
+    assert run.plan.micro_batch == 1
+    assert run.plan.lora_targets is LoraTargets.ATTENTION
+    assert run.plan.adapter_format is AdapterFormat.AUTOCAST
+    assert run.plan.reentrant
+    assert run.plan.reduces_16bit
+    assert run.plan.varied_lengths
+    assert run.model.seq == 512
+    assert {"plan.recompute", "plan.micro_batch", "plan.varied_lengths", "model.seq"} <= assumed(run).keys()
+    stated = one(**columns, packed="yes", lora_targets="all", adapter_format="base", reentrant="no").plan
+    assert not stated.varied_lengths
+    assert not stated.reentrant
+    assert (stated.lora_targets, stated.adapter_format) == (LoraTargets.ALL, AdapterFormat.BASE)
+
+
+def test_a_fused_loss_is_that_of_its_framework_and_a_compiled_one_too() -> None:
+    columns = {"arch": "llama", "tp": "1", "pp": "1", "loss_kernel": "fused"}
+    assert one(**columns, software="hf-trainer").plan.loss is Loss.FP32_KERNEL
+    assert one(**columns, software="llm-foundry").plan.loss is Loss.KERNEL
+    titan = {**columns, "software": "torchtitan", "loss_kernel": ""}
+    assert one(**titan, torch_compile="yes").plan.loss is Loss.KERNEL
+    assert one(**titan, torch_compile="no").plan.loss is Loss.PLAIN
+
+
+def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
+    # 24 layers of 4 x 2048^2 + 3 x 4096 x 2048 = 42 M parameters and a head of 103 M: a stage of four has 278 M, the
+    # seventh layer passes that; 7, 7, 6 and 4 layers are taken as 7, 7, 7 and 3, for those between are even
+    columns = {
+        "software": "nanotron", "arch": "llama", "layers": "24", "hidden": "2048", "heads": "32", "ffn_hidden": "4096",
+        "kv_heads": "32", "vocab": "50257", "tp": "1", "pp": "4", "dp": "2", "gpus": "8", "global_batch": "16",
+        "micro_batch": "2",
+    }  # fmt: skip
+    plan = one(**columns, source_date="2024-07").plan
+    assert (plan.first_stage_layers, plan.last_stage_layers) == (7, 3)
+    assert plan.fused_norms
+    assert plan.keeps_gathered
+    assert not one(**columns, source_date="2025-01").plan.keeps_gathered
+
+
+def test_a_model_of_which_only_the_name_tells_the_size_is_predicted() -> None:
+    columns = {
+        "layers": "",
+        "hidden": "",
+        "heads": "",
+        "kv_heads": "",
+        "ffn_hidden": "",
+        "params_b": "",
+        "arch": "llama",
+    }
+    run = one(**columns, model="Something-7B of ours")
+    assert run.parameters == pytest.approx(7e9, rel=0.05)
 
 
 def test_the_batch_of_a_step_follows_from_what_is_stated() -> None:

@@ -40,7 +40,7 @@ def runs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def document(runs_file: Path) -> dict[str, object]:
-    result = run(runs_file, "--json", "--processes", 1)
+    result = run(runs_file, "--from-priors", "--json", "--processes", 1)
     assert result.return_value == 0
     return json.loads(result.stdout)
 
@@ -85,6 +85,7 @@ def test_people_get_a_table_and_progress_beside_it(runs_file: Path) -> None:
     result = run(runs_file, "--processes", 1)
     assert "fitted to 4 timed runs of 2 sources: north, south" in result.stdout
     assert "parameters are not told apart from their prior" in result.stdout
+    assert "measured / predicted" in result.stdout
     assert "opsk: left out south (2 of 2)" in result.stderr
     assert "left out south" not in result.stdout
 
@@ -110,30 +111,17 @@ def test_a_site_may_name_its_file(runs_file: Path, tmp_path: Path, monkeypatch: 
     assert load_efficiency(None) == DEFAULT
 
 
-def test_a_reference_source_draws_the_fit_to_its_own_runs(runs_file: Path) -> None:
-    biases = {}
-    for reference in ("north", "south"):
-        result = run(runs_file, "--no-cross-validation", "--json", "--reference", f"{reference}=50")
-        biases[reference] = json.loads(result.stdout)["fit"]["by_source"][reference]["bias"]
-    assert biases == {"north": pytest.approx(0, abs=0.02), "south": pytest.approx(0, abs=0.02)}
-    # south is a tenth slower throughout: both cannot be met at once, so each was drawn to its own
-    plain = json.loads(run(runs_file, "--no-cross-validation", "--json").stdout)["fit"]["by_source"]
-    assert all(abs(biases[name]) < abs(plain[name]["bias"]) for name in biases)
-
-
-@pytest.mark.parametrize("text", ["north", "north=", "north=x", "north=0", "north=-1", "north=nan", "north=inf", "=3"])
-def test_a_bad_reference_is_named_before_the_work(runs_file: Path, text: str) -> None:
-    result = run(runs_file, "--reference", text)
-    assert isinstance(result.exception, InputError)
-    assert f"--reference {text}: must be SOURCE=WEIGHT" in str(result.exception)
-    assert not result.stderr  # no progress: nothing was fitted
-
-
-def test_a_reference_that_is_no_source_of_the_table_is_named(runs_file: Path) -> None:
-    result = run(runs_file, "--reference", "north=2", "--reference", "nroth=2")
-    assert isinstance(result.exception, InputError)
-    assert "--reference nroth" in str(result.exception)
-    assert "north, south" in result.exception.hint
+def test_a_site_starts_from_what_ships_and_finds_its_offset(runs_file: Path, tmp_path: Path) -> None:
+    output = tmp_path / "site.toml"
+    shown = json.loads(run(runs_file, "--no-cross-validation", "--output", output, "--json").stdout)
+    hopper, site = DEFAULT.for_gpu("hopper"), load_efficiency(output)
+    assert site.for_gpu("hopper") == hopper  # of which the site has no runs
+    assert site.spread == DEFAULT.spread
+    (offset,) = shown["offsets"]
+    shipped = DEFAULT.offset[offset["software"]].time_log
+    assert site.offset[offset["software"]].time_log == pytest.approx(shipped + offset["log"], rel=1e-3)
+    assert site.offset[offset["software"]].time_log_sigma < 0.2
+    assert site.fit.endswith(f"from the fit to {DEFAULT.fit}")
 
 
 def test_a_source_is_left_out_of_everything(runs_file: Path) -> None:

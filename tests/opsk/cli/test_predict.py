@@ -51,7 +51,7 @@ def test_a_plan_file_is_answered_in_json(plan_file: str):
     result = run(plan_file, "--json")
     document = json.loads(result.stdout)
     assert result.return_value == 0
-    assert document["verdict"] == "fits"
+    assert document["verdict"] == "tight"  # 61 of 79 GiB, within a range that other software's memory gave
     assert document["memory"].keys() >= {"capacity_bytes", "total_bytes", "components", "fit_probability"}
     assert document["time"].keys() >= {"step_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "components"}
     assert document["energy"].keys() >= {"step_j", "j_per_token"}
@@ -63,7 +63,7 @@ def test_a_plan_file_is_answered_in_json(plan_file: str):
 def test_people_get_the_verdict_first(plan_file: str):
     lines = run(plan_file).stdout.splitlines()
     assert lines[0].startswith("gpt-22b · 8 × a100-sxm-80gb (titan) · TP8")
-    assert next(line for line in lines if line.startswith("memory")).startswith("memory  ✓ fits")
+    assert next(line for line in lines if line.startswith("memory")).startswith("memory  ! tight")
     assert any(line.startswith("speed") and "TFLOP/s/GPU" in line for line in lines)
     assert any(line.startswith("energy") for line in lines)
     # everything that matters is stated

@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, SoftwareColumns, SoftwareEfficiency
+from opsk.costmodel.nearness import Case
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.workload.plan import Plan, Software
@@ -19,9 +20,6 @@ MEGATRON = SoftwareEfficiency(
     ep_overlap=0.4,
     cp_overlap=0.5,
     pp_overlap=0.6,
-    expert_fraction=0.5,
-    fused_expert_fraction=0.8,
-    moe_gap_s=1e-3,
     compiled_fraction=0.7,
 )
 OVERLAPS = ("dp_overlap", "fsdp_overlap", "tp_overlap", "ep_overlap", "cp_overlap", "pp_overlap")
@@ -42,7 +40,7 @@ def test_every_plan_has_the_parameters_of_its_software() -> None:
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_plan_can_switch_all_overlap_off(is_on: bool) -> None:
-    columns = _software(overlap=is_on, tp_overlap=True)
+    columns = _software(overlap=is_on, tp_overlap=True, ep_overlap=True)
     assert [float(getattr(columns, name)[0]) for name in OVERLAPS] == [
         is_on * share for share in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     ]
@@ -53,14 +51,13 @@ def test_tensor_parallel_communication_is_pipelined_only_where_asked_for() -> No
     assert _software(tp_overlap=True).tp_overlap[0] == 0.3
 
 
+def test_dispatch_of_experts_runs_beside_other_work_only_where_asked_for() -> None:
+    assert _software().ep_overlap[0] == 0
+    assert _software(ep_overlap=True).ep_overlap[0] == 0.4
+
+
 def test_compiled_norms_and_activations_move_less() -> None:
     assert _software(compiled=True).elementwise_factor[0] == pytest.approx(0.7 * 2.0)
-
-
-def test_fused_dispatch_leaves_no_gap_and_keeps_experts_busier() -> None:
-    plain, fused = _software(), _software(fused_moe=True)
-    assert (plain.expert_fraction[0], plain.moe_gap_s[0]) == (0.5, 1e-3)
-    assert (fused.expert_fraction[0], fused.moe_gap_s[0]) == (0.8, 0)
 
 
 def test_a_generation_that_was_never_fitted_has_the_values_of_any_other() -> None:
@@ -70,7 +67,7 @@ def test_a_generation_that_was_never_fitted_has_the_values_of_any_other() -> Non
 
 
 def test_it_is_known_what_was_measured_where() -> None:
-    fitted = Efficiency(fitted=frozenset({("hopper", "megatron-core")}))
+    fitted = Efficiency(fitted=frozenset({Case(architecture="hopper", software="megatron-core")}))
     assert fitted.knows("hopper", Software.MEGATRON_CORE)
     assert not fitted.knows("hopper", Software.PYTORCH)
     assert not fitted.knows("ampere", Software.MEGATRON_CORE)
@@ -86,7 +83,6 @@ def test_what_is_shipped_can_be() -> None:
     for family in DEFAULT.software.values():
         assert all(0 <= getattr(family, name) <= 1 for name in OVERLAPS)
         assert family.elementwise_factor > 0
-        assert 0 < family.expert_fraction <= 1
-        assert min(family.kernel_gap_s, family.step_overhead_s, family.straggler_fraction, family.moe_gap_s) >= 0
+        assert min(family.kernel_gap_s, family.step_overhead_s, family.straggler_fraction) >= 0
     assert 0 < DEFAULT.links.hb_fraction <= 1
     assert 0 < DEFAULT.links.nic_fraction <= 1

@@ -25,6 +25,14 @@ BATCHES = st.sampled_from([1, 2, 6, 8, 24, 64, 96, 480])
 H100 = catalog.cluster("superpod-h100")
 SMALL = gpt(layers=8, hidden=1024, heads=16, flash=True)
 EXPERTS = replace(SMALL, layers=16, experts=8, top_k=2, expert_ffn=1024, vocab=1024)
+MAMBA2 = {
+    "mixer": "mamba2",
+    "mixer_heads": 32,
+    "mixer_head_dim": 64,
+    "mixer_groups": 8,
+    "mixer_state": 128,
+    "mixer_conv": 4,
+}
 BOUNDS = ("node", "family", "order")
 
 
@@ -110,8 +118,17 @@ def test_no_plan_goes_below_the_floors_of_its_family(request: PlanRequest, seed:
             replace(SMALL, heads=16, head_dim=16, kv_heads=1, ffn=512, norms_per_layer=0, dropout=False),
             Plan(global_batch=64, precision=Precision.FP8, software=Software.MEGATRON_CORE),
         ),
+        # hybrids: mixers in most layers, layers that are one block alone, and experts behind a delta rule
+        (replace(SMALL, mixer_layers=7, **MAMBA2), Plan(global_batch=64)),
+        (replace(SMALL, mixer_layers=3, mlp_layers=4, norms_per_layer=1, **MAMBA2), Plan(global_batch=64)),
+        (
+            replace(
+                EXPERTS, mixer_layers=12, dense_layers=4, attention_gate=True, **{**MAMBA2, "mixer": "gated-deltanet"}
+            ),
+            Plan(global_batch=64, software=Software.PYTORCH),
+        ),
     ],
-    ids=["slow-dense", "fast-dense", "large-head", "offloaded", "encoder", "half", "thin"],
+    ids=["slow-dense", "fast-dense", "large-head", "offloaded", "encoder", "half", "thin", "mamba", "lone", "delta"],
 )
 def test_floors_hold_where_what_is_open_moves_things_between_stages(model: ModelShape, plan: Plan):
     request = PlanRequest(model=model, cluster=H100, template=plan, gpus=8, global_batch=64)

@@ -20,8 +20,7 @@ REACHED = GpuEfficiency(
     fp8_fraction=0.6,
     fp4_fraction=0.5,
     matmul_size=100.0,
-    attention_fraction=0.4,
-    attention_size=10.0,
+    attention_factor=0.9,
     hbm_fraction=0.75,
 )
 LINKS = LinkEfficiency(hb_fraction=0.8, nic_fraction=0.9, hb_hop_s=3e-6, nic_hop_s=9e-6)
@@ -48,12 +47,12 @@ def test_rates_are_peaks_times_what_is_reached() -> None:
     machine = _machine(a100_cluster())
     assert machine.peak_flop_per_s[0] == 312e12
     assert machine.matmul_flop_per_s[0] == pytest.approx(0.8 * 312e12)
-    assert machine.attention_flop_per_s[0] == pytest.approx(0.4 * 312e12)
+    assert machine.attention_flop_per_s[0] == pytest.approx(0.9 * 0.8 * 312e12)
     assert machine.plain_flop_per_s[0] == pytest.approx(0.8 * 312e12)
     assert float(machine.hbm_bytes_per_s) == pytest.approx(0.75 * 2.039e12)
     assert float(machine.hb_bytes_per_s) == pytest.approx(0.8 * 300e9)
     assert float(machine.nic_bytes_per_s) == pytest.approx(0.9 * 25e9)
-    assert (float(machine.matmul_size), float(machine.attention_size)) == (100, 10)
+    assert float(machine.matmul_size) == 100
     assert (float(machine.hb_hop_s), float(machine.nic_hop_s)) == (3e-6, 9e-6)
 
 
@@ -65,7 +64,7 @@ def test_each_number_format_has_its_peak_and_its_fraction() -> None:
     np.testing.assert_allclose(machine.matmul_flop_per_s, [0.8 * 7e13, 0.8 * 2e15, *[0.6 * 4e15] * 3, 0.5 * 8e15])
     # attention and head stay in 16 bits under FP8 and FP4 recipes
     np.testing.assert_allclose(machine.plain_flop_per_s, [0.8 * 7e13, *[0.8 * 2e15] * 5])
-    np.testing.assert_allclose(machine.attention_flop_per_s, [0.4 * 7e13, *[0.4 * 2e15] * 5])
+    np.testing.assert_allclose(machine.attention_flop_per_s, [0.9 * 0.8 * 7e13, *[0.9 * 0.8 * 2e15] * 5])
 
 
 def test_a_fitted_generation_has_its_own_fractions_and_others_share_the_rest() -> None:

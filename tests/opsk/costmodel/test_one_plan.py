@@ -18,8 +18,11 @@ from opsk.costmodel.table import PlanTable
 from opsk.errors import InputError, PlanInfeasibleError
 from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -28,6 +31,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 from tests.fakes.training_runs import gpt
@@ -69,8 +73,14 @@ def plans(draw: st.DrawFn) -> Plan:
         "offload": Offload,
         "software": Software,
         "loss": Loss,
+        "moe_dispatcher": MoeDispatcher,
+        "moe_gemm": MoeGemm,
+        **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), StateFormat),
     }
-    switches = ("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe")
+    switches = (
+        *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "fp8_weights"),
+        *("moe_permute_fusion", "ep_overlap", "cuda_graphs"),
+    )
     return Plan(
         **{name: draw(POWERS) for name in ("tp", "pp", "vpp", "cp", "ep")},
         **{name: draw(st.sampled_from(list(kind))) for name, kind in kinds.items()},
@@ -87,6 +97,10 @@ def plans(draw: st.DrawFn) -> Plan:
         frozen_fraction=draw(st.sampled_from([0.0, 0.5])),
         lora_rank=lora_rank,
         base_bits=draw(st.sampled_from([4, 16])) if lora_rank else 16,
+        recompute_modules=" ".join(draw(st.sets(st.sampled_from(RecomputeModule)))),
+        offload_modules=" ".join(draw(st.sets(st.sampled_from(OffloadModule)))),
+        offload_layers=draw(st.sampled_from([0, 0, 2])),
+        offload_fraction=draw(st.sampled_from([1.0, 0.5])),
     )
 
 

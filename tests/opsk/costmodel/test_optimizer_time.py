@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from opsk.costmodel.host import DDR_BYTES_PER_LINK_BYTE, OPTIMIZER_FRACTION, PCIE_FRACTION
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.optimizer_time import (
-    HOST_BYTES_PER_S,
-    PCIE_FRACTION,
     optimizer_s,
     traffic_bytes,
     trained_parameters,
@@ -94,7 +93,7 @@ def test_offloaded_states_are_stepped_by_the_host_and_copied_over_pcie() -> None
     held = _held(plan) / 8
     # 16-bit gradients down and weights up; eight GPUs share the memory of their host
     copied_s = held * (2 + 2) / (PCIE_FRACTION * PCIE_BYTES_PER_S)
-    stepped_s = held * 42 * 8 / HOST_BYTES_PER_S
+    stepped_s = held * 42 * 8 / (OPTIMIZER_FRACTION * DDR_BYTES_PER_LINK_BYTE * PCIE_BYTES_PER_S)
     for place in (Offload.OPTIMIZER, Offload.OPTIMIZER_AND_WEIGHTS):
         assert _seconds(replace(plan, offload=place)) == pytest.approx(copied_s + stepped_s)
     assert _seconds(replace(plan, offload=Offload.ACTIVATIONS)) == pytest.approx(_seconds(plan))

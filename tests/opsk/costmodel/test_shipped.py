@@ -75,3 +75,11 @@ def test_everything_wrong_is_told_at_once() -> None:
 def test_a_file_of_another_kind_is_refused_by_its_size() -> None:
     with pytest.raises(ConfigError, match="larger than"):
         parse(" " * (MAX_BYTES + 1))
+
+
+def test_keys_of_experts_in_an_older_file_are_ignored_and_said() -> None:
+    text = "[software.megatron-core]\nkernel_gap_s = 1e-6\nexpert_fraction = 0.4\nmoe_gap_s = 1e-3\n"
+    found = parse_efficiency(text, origin="old.toml")
+    assert found.software[Software.MEGATRON_CORE].kernel_gap_s == 1e-6
+    assert found.fit.endswith("ignored, as experts are predicted from their shapes: expert_fraction, moe_gap_s")
+    assert "ignored" not in DEFAULT.fit

@@ -8,12 +8,24 @@ import pytest
 
 from opsk.calibration.columns import BY_NAME
 from opsk.hardware import catalog
-from opsk.workload.plan import Loss, OptimizerStep, Sharding, Software, States
+from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
+    Loss,
+    MoeGemm,
+    OptimizerStep,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
 from opsk.workload.software_defaults import SETTINGS, Rule, defaults_of, family_of, known_software, rules
 
 VALUES = {
     "family": set(Software),
     "attention_kernel": set(BY_NAME["attention_kernel"].values),
+    "flash": set(BY_NAME["attention_kernel"].values),
+    "cuda_graphs": {True, False},
     "layer_kernels": set(BY_NAME["layer_kernels"].values),
     "compiled": {True, False},
     "states": set(States),
@@ -23,6 +35,23 @@ VALUES = {
     "tp_comm_overlap": {True, False},
     "moe_dispatcher": set(BY_NAME["moe_dispatcher"].values),
     "optimizer_step": set(OptimizerStep),
+    "compiled_loss": set(Loss),
+    "recompute": set(Recompute),
+    "stage_balance": {"parameters"},
+    "micro_batch": {1, 2, 8},
+    "pretrain_micro_batch": {4},
+    "lora_targets": set(LoraTargets),
+    "adapter_format": set(AdapterFormat),
+    "reentrant": {True, False},
+    "keeps_gathered": {True, False},
+    "reduces_16bit": {True, False},
+    "fused_norms": {True, False},
+    "moe_gemm": set(MoeGemm),
+    "moe_permute_fusion": {True, False},
+    "fused_moe": {True, False},
+    "ep_comm_overlap": {True, False},
+    "upcast_base": {True, False},
+    "expandable_segments": {True, False},
 }
 
 

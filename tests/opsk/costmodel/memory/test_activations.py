@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from opsk.costmodel import closed_forms as forms
@@ -17,7 +18,18 @@ from opsk.costmodel.shape import shape_of
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Offload, Plan, Precision, Recompute, Schedule, Software
+from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
+    Offload,
+    Plan,
+    Precision,
+    Recompute,
+    Schedule,
+    Sharding,
+    Software,
+    States,
+)
 from tests.fakes.training_runs import gpt, parts
 
 SHAPES = [(6144, 64, 4), (12288, 96, 1), (20480, 128, 1), (25600, 160, 1)]
@@ -40,9 +52,7 @@ class TestKorthikantiTable2:
     def _kept(self, hidden: int, heads: int, plan: Plan) -> float:
         model = gpt(layers=4, hidden=hidden, heads=heads)
         layer = _layer(model, plan)
-        return float(
-            kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer, layer.plain)[0]
-        )
+        return float(kept_layer_bytes(shape_of(model), PlanTable.of([plan]), parts(model, plan)[0], layer)[0][0])
 
     def test_no_parallelism(self, hidden: int, heads: int, micro_batch: int):
         shape = {"seq": 2048, "micro_batch": micro_batch, "hidden": hidden, "heads": heads}
@@ -133,12 +143,71 @@ def test_pytorch_modules_keep_fp32_copies_of_norms_and_the_activated_gate(llama3
     assert compiled == fused
 
 
+_TUNED = Plan(software=Software.PYTORCH, lora_rank=16, base_bits=16, global_batch=1)
+_FROZEN_LAYER = 2 * (4 * 4096 + 4096 + 2 * 1024 + 4096 + 3 * 14336) + 4 * 32
+"""Bytes a token of a frozen Llama 3 8B layer of HuggingFace's, bf16: the fp32 input of two norms, query, key, value,
+output of attention, gate, up and the activated gate; log-sum-exp of 32 heads."""
+
+
 def test_a_frozen_norm_keeps_no_normalised_copy(llama3_8b: ModelShape):
-    # two RMSNorms written in PyTorch, bf16, on 4,096 wide vectors of 8,192 tokens
-    trained, frozen = (
-        _layer(llama3_8b, Plan(software=Software.PYTORCH, lora_rank=rank, global_batch=1)).plain[0] for rank in (0, 16)
+    # two RMSNorms written in PyTorch, bf16, on 4,096 wide vectors of 8,192 tokens; adapters give 7 x 16 numbers
+    trained, frozen = (_layer(llama3_8b, replace(_TUNED, lora_rank=rank)).plain[0] for rank in (0, 16))
+    assert trained - frozen == (2 * 2 * 4096 - 2 * 7 * 16) * 8192
+
+
+@pytest.mark.parametrize(
+    ("targets", "stored", "more"),
+    [
+        # benchmarks/published/memory.md, A1 to A3 and A12: adapters in 16 bits share what neighbours read
+        (LoraTargets.ALL, AdapterFormat.BASE, 2 * (2 * 4096 + 14336) + 2 * 7 * 16),
+        (LoraTargets.ALL, AdapterFormat.AUTOCAST, 2 * (3 + 1 + 2) * 4096 + 2 * 14336 + 2 * 7 * 16),
+        (LoraTargets.ALL, AdapterFormat.FP32, 4 * (3 + 1 + 2) * 4096 + 4 * 14336 + 4 * 7 * 16),
+        (LoraTargets.ATTENTION, AdapterFormat.AUTOCAST, 2 * (3 + 1) * 4096 + 2 * 4 * 16),
+        (LoraTargets.QUERY_VALUE, AdapterFormat.BASE, 2 * 4096 + 2 * 2 * 16),
+        (LoraTargets.QUERY_VALUE, AdapterFormat.AUTOCAST, 2 * 2 * 4096 + 2 * 2 * 16),
+    ],
+)
+def test_adapters_keep_what_they_read(llama3_8b: ModelShape, targets: LoraTargets, stored: AdapterFormat, more: int):
+    plan = replace(_TUNED, lora_targets=targets, adapter_format=stored)
+    assert _layer(llama3_8b, plan).plain[0] == (_FROZEN_LAYER + more) * 8192
+
+
+def test_adapters_of_a_quantised_base_share_inputs_under_autocast(llama3_8b: ModelShape):
+    plan = replace(_TUNED, adapter_format=AdapterFormat.AUTOCAST, base_bits=4)
+    assert _layer(llama3_8b, plan).plain[0] == _layer(llama3_8b, _TUNED).plain[0]
+    # the largest matrix, unpacked for the backward
+    unpacked = _layer(llama3_8b, plan).working[0] - _layer(llama3_8b, _TUNED).working[0]
+    assert unpacked == 2 * 4096 * 14336
+
+
+def test_autocast_from_fp32_weights_keeps_an_fp32_stream(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, states=States.AUTOCAST, global_batch=1)
+    mixed, sharded = (
+        _layer(llama3_8b, each) for each in (plan, replace(plan, dp=8, global_batch=8, sharding=Sharding.ZERO3))
     )
-    assert trained - frozen == 2 * 2 * 4096 * 8192
+    # two norms of 2 bytes more; three more 16-bit copies: one each for query, key, value, gate and up, not two in all
+    assert mixed.plain[0] - sharded.plain[0] == (2 * 2 + 2 * 3) * 4096 * 8192
+    assert mixed.checkpoint[0] == 2 * sharded.checkpoint[0]
+
+
+def test_inputs_gathered_over_tp_are_kept_whole_where_they_are_not_gathered_again(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, tp=8, sequence_parallel=True, fused_norms=True, global_batch=1)
+    again, kept = (_layer(llama3_8b, replace(plan, keeps_gathered=keeps)).plain[0] for keeps in (False, True))
+    assert kept - again == 2 * 2 * 4096 * (8192 - 1024)
+
+
+def test_fused_norms_keep_their_input_only(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, global_batch=1)
+    eager, fused = (_layer(llama3_8b, replace(plan, fused_norms=has)).plain[0] for has in (False, True))
+    assert eager - fused == 2 * 4 * 4096 * 8192
+
+
+def test_reentrant_checkpoints_of_frozen_fsdp_units_linger_to_the_end_of_the_backward(llama3_8b: ModelShape):
+    plan = replace(_TUNED, dp=2, sharding=Sharding.ZERO3, recompute=Recompute.FULL, reentrant=True, global_batch=2)
+    # input and its gradient of 32 layers
+    assert _activations(llama3_8b, plan).lingering[0, 0] == 4 * 32 * 4096 * 8192
+    for other in (replace(plan, reentrant=False), replace(plan, lora_rank=0), replace(plan, sharding=Sharding.NONE)):
+        assert not np.any(_activations(llama3_8b, other).lingering)
 
 
 def test_context_parallelism_divides_everything(llama3_8b: ModelShape):
@@ -204,10 +273,13 @@ def test_recomputing_some_layers_keeps_the_others(llama3_8b: ModelShape):
 
 def test_selective_checkpointing_of_pytorch_keeps_every_second_product(llama3_8b: ModelShape):
     plan = Plan(software=Software.PYTORCH, recompute=Recompute.SELECTIVE, global_batch=1)
-    # input 4096, attention output 4096, half of: q 4096, k and v 2 x 1024, o 4096, gate and up 2 x 14336, down 4096
-    kept = 2 * (4096 + 4096 + (4096 + 2048 + 4096 + 2 * 14336 + 4096) / 2) + 4 * 32
+    # input 4096, attention output 4096; of q, k, v, o, gate, up and down every second from the first: q 4096, v 1024,
+    # gate 14336, down 4096, which a compiler leaves out
+    kept = 2 * (4096 + 4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     head = 2 * 2 * 4096
     assert _activations(llama3_8b, plan).kept[0, 0] == (32 * kept + head) * 8192
+    compiled = _activations(llama3_8b, replace(plan, compiled=True))
+    assert compiled.kept[0, 0] == (32 * (kept - 2 * 4096) + head) * 8192
 
 
 def test_offloaded_activations_leave_two_layers(llama3_8b: ModelShape):
@@ -240,3 +312,12 @@ def test_deepspeed_keeps_the_output_of_a_stage_for_every_micro_batch_in_flight(g
         for software in (Software.MEGATRON, Software.DEEPSPEED)
     )
     assert deepspeed - megatron == 8 * 2 * 2048 * 12288
+
+
+def test_a_quantised_base_whose_rest_is_fp32_has_an_fp32_stream(llama3_8b: ModelShape):
+    # benchmarks/published/memory.md, A9: norms keep the stream, 4 bytes; every target casts its own input
+    plan = replace(_TUNED, base_bits=4, adapter_format=AdapterFormat.AUTOCAST, upcast_base=True)
+    found = _layer(llama3_8b, plan)
+    own = 2 * (3 + 1 + 2) * 4096 + 2 * 14336 + 2 * 7 * 16
+    assert found.plain[0] == (_FROZEN_LAYER + own) * 8192
+    assert found.checkpoint[0] == 4 * 4096 * 8192

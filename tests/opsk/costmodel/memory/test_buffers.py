@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,12 +51,38 @@ def test_logits_lie_on_the_last_stage_only(gpt3: ModelShape):
         # 16-bit logits, their fp32 copy, log-softmax and its gradient; in chunks only the log-softmax of all is kept
         (Loss.PLAIN, 2 + 4 + 4 + 4),
         (Loss.CHUNKED, 2 + 4),
-        (Loss.FUSED, 0),
+        # one kernel: 16-bit logits and their gradient; or two fp32 copies of HuggingFace's, the gradient in one of them
+        (Loss.KERNEL, 2 + 2),
+        (Loss.FP32_KERNEL, 4 + 4),
     ],
 )
 def test_logits_of_pytorchs_cross_entropy(gpt3: ModelShape, loss: Loss, bytes_per_logit: int):
     plan = Plan(software=Software.PYTORCH, loss=loss, global_batch=1)
     assert _logits(gpt3, plan)[2, 0] == 2048 * 51200 * bytes_per_logit
+
+
+def test_a_loss_fused_with_the_head_keeps_gradients_and_no_logits(gpt3: ModelShape):
+    # of the head's input, 2048 tokens, and of the head, 51200 rows, 12288 wide; a frozen head has none
+    plan = Plan(software=Software.PYTORCH, loss=Loss.FUSED, global_batch=1)
+    assert _logits(gpt3, plan)[2, 0] == 2 * 12288 * (2048 + 51200)
+    assert _logits(gpt3, replace(plan, lora_rank=8))[2, 0] == 2 * 12288 * 2048
+
+
+def test_a_frozen_base_is_gathered_as_it_is_kept_and_reduces_nothing(llama3_8b: ModelShape):
+    plan = Plan(dp=8, sharding=Sharding.ZERO3, software=Software.PYTORCH, lora_rank=8, base_bits=4, global_batch=8)
+    _, _, counted = parts(llama3_8b, plan)
+    found = _buffers(llama3_8b, plan)
+    # two layers in NF4 and the 16-bit ends
+    expected = 2 * 4.127 / 8 * counted.layer + 2 * counted.ends[0, 0]
+    assert np.asarray(found.gathered)[0, 0] == pytest.approx(float(np.ravel(expected)[0]))
+    assert not np.any(found.reduced)
+    assert not np.any(found.at_end)
+
+
+def test_gradients_reduced_in_16_bits_need_no_fp32_copy(llama3_8b: ModelShape):
+    plan = Plan(dp=8, sharding=Sharding.ZERO3, software=Software.PYTORCH, states=States.AUTOCAST, global_batch=8)
+    wide, narrow = (_buffers(llama3_8b, replace(plan, reduces_16bit=asked)).reduced for asked in (False, True))
+    assert np.asarray(wide) == pytest.approx(3 * np.asarray(narrow))
 
 
 def test_pipeline_stages_of_pytorch_keep_weights_and_gradients_whole(llama3_8b: ModelShape):

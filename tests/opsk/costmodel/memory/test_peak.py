@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.costmodel.memory.peak import peak_memory
+from opsk.costmodel.memory.peak import VARIED_LENGTHS_FRACTION, peak_memory
 from opsk.costmodel.shape import shape_of
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import MOMENTS, MemoryTable, PlanTable
@@ -148,3 +148,19 @@ def test_memory_falls_with_every_precision_that_is_narrower(llama3_8b: ModelShap
         llama3_8b, *(replace(plan, precision=each) for each in (Precision.FP32, Precision.BF16, Precision.FP8))
     ).allocated_bytes
     assert fp32 > bf16 > fp8
+
+
+def test_padded_micro_batches_leave_blocks_that_the_longest_cannot_use(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, recompute=Recompute.FULL, varied_lengths=True, global_batch=1)
+    even, varied, grown = (
+        _memory(llama3_8b, each)
+        for each in (replace(plan, varied_lengths=False), plan, replace(plan, expandable_segments=True))
+    )
+    assert varied.allocated_bytes == even.allocated_bytes == grown.allocated_bytes
+    # 128,256 logits of 14 bytes and no more pass between forward and backward
+    logits = 8192 * 128256 * 14
+    assert varied.reserved_bytes[0] - even.reserved_bytes[0] == pytest.approx(
+        VARIED_LENGTHS_FRACTION * logits, rel=0.01
+    )
+    assert grown.reserved_bytes < even.reserved_bytes
+    assert grown.components["fragmentation"] == 0

@@ -9,7 +9,7 @@ from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Offload, Optimizer, OptimizerStep, Plan, Precision, Sharding, Software
+from opsk.workload.plan import AdapterFormat, Offload, Optimizer, OptimizerStep, Plan, Precision, Sharding, Software
 from opsk.workload.plan import States as Formats
 from tests.fakes.training_runs import gpt, parts
 
@@ -55,6 +55,8 @@ def test_bytes_of_a_parameter(
         (Formats.PURE_16BIT, Optimizer.ADAM, 8),
         # 8-bit Adam (Dettmers et al. 2022): two bytes of moments, and an fp32 scale for each block of 256
         (Formats.PURE_16BIT, Optimizer.ADAM_8BIT, 2 + 2 + 2 * (1 + 4 / 256)),
+        # torchao's 4-bit Adam: half a byte a moment, and an fp32 scale for each block of 128
+        (Formats.PURE_16BIT, Optimizer.ADAM_4BIT, 2 + 2 + 2 * (1 / 2 + 4 / 128)),
         (Formats.MIXED, Optimizer.SGD, 2 + 4 + 4 + 4),
         (Formats.MIXED, Optimizer.LION, 2 + 4 + 4 + 4),
         (Formats.AUTOCAST, Optimizer.ADAFACTOR, 8),
@@ -106,8 +108,21 @@ def test_autocast_copies_what_is_trained_and_no_frozen_base(llama3_8b: ModelShap
     layers = total_parameters(llama3_8b) - (2 * 128256 * 4096 + 4096)
     assert _states(llama3_8b, plan).copies[0, 0] == pytest.approx(2 * layers)
     assert _states(llama3_8b, replace(plan, frozen_fraction=0.75)).copies[0, 0] == pytest.approx(0.5 * layers)
-    _, _, counted = parts(llama3_8b, adapted := replace(plan, lora_rank=16, base_bits=4))
+    _, _, counted = parts(
+        llama3_8b, adapted := replace(plan, lora_rank=16, base_bits=4, adapter_format=AdapterFormat.AUTOCAST)
+    )
     assert _states(llama3_8b, adapted).copies[0, 0] == pytest.approx(2 * float(counted.adapters[0, 0]))
+
+
+def test_adapters_in_fp32_have_fp32_states_beside_a_16_bit_base(llama3_8b: ModelShape):
+    plan = Plan(states=Formats.PURE_16BIT, software=Software.PYTORCH, lora_rank=16, global_batch=1)
+    _, _, counted = parts(llama3_8b, plan)
+    adapters = float(counted.adapters[0, 0])
+    base, found = (_states(llama3_8b, replace(plan, adapter_format=each)) for each in AdapterFormat if each != "fp32")
+    # weights, gradients and two moments: 4 bytes each in place of 2
+    assert found.weights[0, 0] - base.weights[0, 0] == pytest.approx(2 * adapters)
+    assert found.gradients[0, 0] == pytest.approx(4 * adapters)
+    assert found.optimizer[0, 0] == pytest.approx(8 * adapters)
 
 
 def test_muon_leaves_embedding_and_head_to_adam(llama3_8b: ModelShape):

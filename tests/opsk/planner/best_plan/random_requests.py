@@ -15,8 +15,11 @@ from opsk.hardware.spec import FABRICS, ClusterSpec
 from opsk.planner.best_plan.limits import ANYTHING, ExpertTensor, Limits, SequenceParallel
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.workload.model import ModelShape
+from opsk.workload.modules import OffloadModule, RecomputeModule
 from opsk.workload.plan import (
     Loss,
+    MoeDispatcher,
+    MoeGemm,
     Offload,
     Optimizer,
     Plan,
@@ -25,6 +28,7 @@ from opsk.workload.plan import (
     Schedule,
     Sharding,
     Software,
+    StateFormat,
     States,
 )
 
@@ -59,7 +63,9 @@ def models(draw: st.DrawFn) -> ModelShape:
             "capacity_factor": draw(st.sampled_from([0.0, 1.25])),
         }
     encoder = {"encoder_layers": draw(st.integers(1, 12)), "encoder_seq": 1024} if has_encoder else {}
-    window = {"attention_window": 256, "windowed_layers": draw(st.integers(0, layers))} if draw(YES) else {}
+    mixers = _mixers(draw, layers, heads, lone=not experts.get("dense_layers")) if kind != "encoder" else {}
+    attending = layers - mixers.get("mixer_layers", 0) - mixers.get("mlp_layers", 0)
+    window = {"attention_window": 256, "windowed_layers": draw(st.integers(0, attending))} if draw(YES) else {}
     return ModelShape(
         layers=layers,
         hidden=hidden,
@@ -78,7 +84,20 @@ def models(draw: st.DrawFn) -> ModelShape:
         **experts,
         **encoder,
         **window,
+        **mixers,
     )
+
+
+def _mixers(draw: st.DrawFn, layers: int, heads: int, *, lone: bool) -> dict[str, Any]:
+    """Return mixers of some layers, one time in three; ``lone`` tells that others may be an MLP alone."""
+    if draw(st.integers(0, 2)):
+        return {}
+    number = draw(st.integers(1, layers))
+    sizes = {"mixer_heads": heads, "mixer_head_dim": 64, "mixer_state": 64, "mixer_conv": 4, "mixer_rank": 64}
+    kind = draw(st.sampled_from(["mamba", "mamba2", "gated-deltanet", "kda", "lightning"]))
+    mlps = draw(st.integers(0, layers - number)) if lone else 0
+    groups = draw(st.sampled_from([1, heads]))
+    return {"mixer": kind, "mixer_layers": number, "mixer_groups": groups, "mlp_layers": mlps, **sizes}
 
 
 @st.composite
@@ -111,8 +130,7 @@ def efficiencies(draw: st.DrawFn) -> Efficiency:
         **{name: draw(share) for name in overlaps},
         straggler_fraction=draw(st.sampled_from([0.0, 0.05])),
         step_overhead_s=draw(st.sampled_from([0.0, 0.1])),
-        expert_fraction=draw(st.sampled_from([0.1, 1.0])),
-        moe_gap_s=draw(st.sampled_from([0.0, 1e-2])),
+        kernel_gap_s=draw(st.sampled_from([0.0, 5e-6, 1e-3])),
     )
     fraction = st.sampled_from([0.0, 0.05, 0.4])
     return Efficiency(
@@ -145,10 +163,21 @@ def templates(draw: st.DrawFn, cluster: ClusterSpec) -> Plan:
         tp_overlap=draw(YES),
         compiled=draw(YES),
         fused_moe=draw(YES),
+        moe_dispatcher=draw(st.sampled_from(MoeDispatcher)),
+        moe_gemm=draw(st.sampled_from(MoeGemm)),
+        moe_permute_fusion=draw(YES),
+        ep_overlap=draw(YES),
         loss=draw(st.sampled_from(Loss)),
         lora_rank=lora_rank,
         base_bits=draw(st.sampled_from([4, 8, 16, 32])) if lora_rank else 16,
         frozen_fraction=0.0 if lora_rank else draw(st.sampled_from([0.0, 0.0, 0.5])),
+        recompute_modules=" ".join(draw(st.just(set()) | st.sets(st.sampled_from(RecomputeModule)))),
+        offload_modules=" ".join(draw(st.just(set()) | st.sets(st.sampled_from(OffloadModule)))),
+        offload_layers=draw(st.sampled_from([0, 0, 2])),
+        offload_fraction=draw(st.sampled_from([1.0, 0.5])),
+        moment_format=draw(st.sampled_from(StateFormat)),
+        master_format=draw(st.sampled_from(StateFormat)),
+        fp8_weights=draw(YES),
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.costmodel.predict import predict
+from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.verdict import FITS_FROM, OOM_UP_TO
 from opsk.errors import PlanInfeasibleError
@@ -53,6 +54,16 @@ def cabled_by(fabric: Fabric, gpus: int) -> Cabled:
     return Cabled(rails=rails, nodes=names, gpus_per_node=gpus, routes=routes_of(fabric, rails))
 
 
+HIDING = replace(
+    DEFAULT,
+    software={
+        family: replace(found, ep_overlap=0.9, dp_overlap=0.4, pp_overlap=0.4)
+        for family, found in DEFAULT.software.items()
+    },
+)
+"""What ships, but for software that hides much of what experts and replicas send: what a fit says changes no test."""
+
+
 def asked(
     fabric: Fabric, gpus: int, *, batch: int, model: ModelShape = SMALL, most: int = 3, each: int = 2, **fixed: object
 ) -> PlanRequest:
@@ -60,11 +71,12 @@ def asked(
     return PlanRequest(
         model=model,
         cluster=as_cabled(replace(H100, node=node), find_rails(fabric)),
-        template=Plan(global_batch=batch),
+        template=Plan(global_batch=batch, ep_overlap=True),
         gpus=gpus,
         global_batch=batch,
         fixed={name: value if isinstance(value, tuple) else (value,) for name, value in fixed.items()},
         most=most,
+        efficiency=HIDING,
     )
 
 
@@ -127,7 +139,7 @@ def test_links_change_which_plan_is_the_best() -> None:
     placed = search.place(request, ideal.plan)
     assert placed.ideal_s == pytest.approx(ideal.step_s)
     assert found.best[0].step_s < placed.step_s * (1 - 1e-3)
-    assert set(placed.slowed_s) == {"ep", "dp"}
+    assert {"ep", "dp"} <= set(placed.slowed_s)
 
 
 def test_a_lengthened_step_still_is_the_sum_of_its_parts() -> None:

@@ -47,7 +47,9 @@ def test_optical_switches_bring_it_onto_the_rail(found: dict[tuple[str, str, boo
 @pytest.mark.parametrize("case", ["rail switch", "server that is an HB domain", FULL])
 def test_links_switches_and_servers_are_equal_on_both(found: dict[tuple[str, str, bool], Outcome], case: str):
     rail_optimized, rail_only = found[case, Wiring.RAIL_OPTIMIZED, False], found[case, Wiring.RAIL_ONLY, False]
-    assert kinds(rail_optimized) == kinds(rail_only)
+    # another plan may pay on one of them only
+    moves = [[kind for kind in kinds(outcome) if kind is not Kind.REPLAN] for outcome in (rail_optimized, rail_only)]
+    assert moves[0] == moves[1]
     assert rail_optimized.hit == rail_only.hit
 
 

@@ -12,6 +12,9 @@ def _names(text: str) -> frozenset[str]:
 
 
 MEGATRON = _names("""
+    --recompute-modules --fine-grained-activation-offloading --offload-modules --optimizer-offload-fraction
+    --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag --main-grads-dtype --main-params-dtype --exp-avg-dtype
+    --exp-avg-sq-dtype --cross-entropy-loss-fusion
     --num-layers --hidden-size --ffn-hidden-size --num-attention-heads --group-query-attention --num-query-groups
     --kv-channels --seq-length --max-position-embeddings --vocab-size --make-vocab-size-divisible-by
     --position-embedding-type --normalization --swiglu --untie-embeddings-and-output-weights --disable-bias-linear
@@ -20,7 +23,8 @@ MEGATRON = _names("""
     --v-head-dim --mtp-num-layers --num-experts --moe-router-topk --moe-ffn-hidden-size --moe-layer-freq
     --moe-shared-expert-intermediate-size --moe-router-score-function --moe-router-enable-expert-bias
     --moe-router-pre-softmax --moe-expert-capacity-factor --moe-pad-expert-input-to-capacity
-    --moe-router-load-balancing-type --moe-token-dispatcher-type --moe-grouped-gemm --tensor-model-parallel-size
+    --moe-router-load-balancing-type --moe-token-dispatcher-type --moe-flex-dispatcher-backend --moe-permute-fusion
+    --overlap-moe-expert-parallel-comm --moe-grouped-gemm --tensor-model-parallel-size
     --pipeline-model-parallel-size --num-virtual-stages-per-pipeline-rank --decoder-first-pipeline-num-layers
     --decoder-last-pipeline-num-layers --context-parallel-size --expert-model-parallel-size
     --expert-tensor-parallel-size --sequence-parallel --tp-comm-overlap --use-distributed-optimizer

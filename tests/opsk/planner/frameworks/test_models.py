@@ -22,6 +22,7 @@ from opsk.planner.frameworks.torchtitan_model import base_of, missing_of_model, 
 from opsk.workload.huggingface.model import model_of_config
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
+from opsk.workload.public_models.lookup import public_model
 from tests.opsk.planner.frameworks.examples import LLAMA_70B
 from tests.opsk.planner.frameworks.random_plans import models
 
@@ -87,6 +88,15 @@ def test_public_models_are_written_whole(model: ModelShape) -> None:
     plan = Plan(global_batch=1)
     for name in ("megatron", "fsdp", "torchtitan"):
         assert FRAMEWORKS[name].settings(model, plan).missing == (), name
+
+
+@pytest.mark.parametrize("name", ["nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b", "deepseek-v3.2"])
+def test_layers_of_a_hybrid_are_named_by_frameworks_that_have_none(name: str) -> None:
+    model = public_model(name)
+    assert model is not None
+    for framework in ("megatron", "deepspeed", "torchtitan", "fsdp"):
+        missing = " ".join(FRAMEWORKS[framework].settings(model, Plan(global_batch=1)).missing)
+        assert str(model.mixer) in missing if model.mixer_layers else "sparse" in missing or "index" in missing
 
 
 def test_what_a_framework_has_no_words_for_is_named() -> None:
@@ -226,4 +236,4 @@ def test_chunks_hold_all_layers(pp: int, vpp: int, middle: int, first: int, last
 
 def test_all_fields_of_a_shape_were_thought_of() -> None:
     """A new field of the model must be written, or be named as missing, by every framework."""
-    assert len(fields(ModelShape)) == 46
+    assert len(fields(ModelShape)) == 63

@@ -13,12 +13,19 @@ from opsk.planner.frameworks.catalog import FRAMEWORKS
 from opsk.planner.frameworks.job import Job
 from opsk.planner.frameworks.script import slurm_name
 from opsk.workload.completion import complete
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import MoeGemm, Plan, Precision
 from opsk_jobcheck.readers.script import read_script
 from tests.opsk.planner.frameworks.random_plans import trainings
 
 MEGATRON, DEEPSPEED = FRAMEWORKS["megatron"], FRAMEWORKS["deepspeed"]
 UNREAD = [FRAMEWORKS["fsdp"], FRAMEWORKS["torchtitan"]]
 many = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+
+
+def megatron_options(model: ModelShape, plan: Plan) -> set[str]:
+    """Return the names of the options that express a plan."""
+    return {option.name for option in MEGATRON.settings(model, plan).options}
 
 
 @many
@@ -30,9 +37,17 @@ def test_megatron_reads_back_as_the_same_model_and_plan(data: st.DataObject) -> 
     assert workload.framework == "megatron-lm"
     assert completion.problems == ()
     assert completion.model == replace(model, name=slurm_name(model.name))
-    # what Megatron does not look at cannot be read back: compiled, and etp where it is tp anyway
+    # what Megatron does not look at cannot be read back: compiled, etp where it is tp anyway, and FP8 weights where
+    # nothing is in FP8, the optimizer is not sharded or is on the host
     etp = expert_tensor_size(plan) if model.experts else 0
-    assert completion.plan == replace(plan, compiled=False, etp=etp)
+    assert completion.plan is not None
+    # grouped products of experts are asked for in bf16 only
+    is_wide = plan.precision in (Precision.FP16, Precision.FP32)
+    gemm = MoeGemm.SEQUENTIAL if model.experts and is_wide else plan.moe_gemm
+    told = replace(plan, compiled=False, etp=etp, moe_gemm=gemm)
+    if "--fp8-param-gather" not in megatron_options(model, plan):
+        told = replace(told, fp8_weights=completion.plan.fp8_weights)
+    assert completion.plan == told
 
 
 @many

@@ -1,0 +1,57 @@
+"""What would a site learn from some of its runs? The fit of a site on slopes that are taken once.
+
+`opsk calibrate` fits a site's runs exactly; this is for trying many choices of given runs, and for few runs it differs
+by what the slopes change over a few percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsk.calibration.fit import SITE_NOISE, FitSettings, Start, TimedRun, TimedRuns
+from opsk.calibration.free_parameters import all_free
+from opsk.calibration.offsets import Offsets
+from opsk.calibration.problem import FitProblem
+from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.table import FloatColumn, IntColumn
+
+_ROUNDS = 10
+"""Reweighings of soft L1, after which a few runs weigh what they do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearSite:
+    """Runs of a site: errors ln(predicted / measured) before any is given, and how all move together.
+
+    ``covariance`` is that of the errors which parameters and offsets have in common, shape (runs, runs).
+    """
+
+    log_errors: FloatColumn
+    covariance: FloatColumn
+
+    def log_errors_after(self, given: IntColumn) -> FloatColumn:
+        """Return the errors when the runs at some places were given."""
+        errors, weights = self.log_errors, np.ones(len(given))
+        found = errors
+        for _ in range(_ROUNDS):
+            among = self.covariance[np.ix_(given, given)] + np.diag(SITE_NOISE**2 / weights)
+            found = errors - self.covariance[:, given] @ np.linalg.solve(among, errors[given])
+            weights = 1.0 / np.sqrt(1.0 + (found[given] / SITE_NOISE) ** 2)
+        return found
+
+
+def linear_site(runs: Sequence[TimedRun], base: Efficiency, *, log_sigma: float) -> LinearSite:
+    """Return a site that ``base`` predicts before any run is given; offsets are as wide as ``log_sigma``."""
+    settings = FitSettings(start=Start.BASE, source_exponent=0.0, most_assumed=100)
+    timed = TimedRuns(runs)
+    timed.weigh(settings)
+    space = timed.space(settings, base)
+    own = Offsets.over(timed.offset_keys, [True] * len(runs), log_sigma=log_sigma, is_site=True)
+    problem = FitProblem(timed, all_free(space), own.columns)
+    errors = timed.log_errors(base)
+    slopes = problem.sensitivity(space.centre(), errors) * [item.prior.width for item in space.parameters]
+    moves = np.hstack([slopes, own.columns])
+    return LinearSite(log_errors=errors, covariance=moves @ moves.T)
