@@ -3,8 +3,8 @@
 Every source of six timed runs or more is a new site once: left out of everything, then three of its runs are given at
 random, twenty times, and the others are predicted. The fit to the given runs is `opsk.calibration`'s own, on slopes
 that are taken once for a source: parameters of the model move by a few percent. How wide a site's priors are, and the
-noise of its runs, were chosen by this benchmark among some 45 variants (`opsk.calibration.parameters.SITE_WIDENING`), so
-its figures flatter.
+noise of its runs, were chosen by this benchmark among some 45 variants (`opsk.calibration.parameters.SITE_WIDENING`),
+so its figures flatter.
 """
 
 from __future__ import annotations
