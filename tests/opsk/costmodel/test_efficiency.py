@@ -79,7 +79,7 @@ def test_what_is_shipped_can_be() -> None:
     for gpu in DEFAULT.gpu.values():
         for item in fields(gpu):
             value = getattr(gpu, item.name)
-            assert value > 0 if item.name.endswith("_size") else 0 < value <= 1, item.name
+            assert value > 0 if item.name.endswith(("_size", "_factor")) else 0 < value <= 1, item.name
     for family in DEFAULT.software.values():
         assert all(0 <= getattr(family, name) <= 1 for name in OVERLAPS)
         assert family.elementwise_factor > 0

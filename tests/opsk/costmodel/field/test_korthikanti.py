@@ -104,22 +104,22 @@ def test_activations_are_those_of_figure_1_and_the_ends(setting: Setting):
     "setting", [GPT_22B, GPT_175B, GPT_530B, GPT_530B_ON_2240, GPT_1T], ids=["22B", "175B", "530B", "530B-2240", "1T"]
 )
 def test_figure_7_of_the_rail_only_paper_and_better(setting: Setting):
-    # its model misses the measured HFU, which goes as one over time, by 1.8 % (1T) to 10.8 % (22B). The efficiencies
-    # are fitted to these runs among others: 0.3 to 1.3 %, and 4.7 % for 1T; held: 6 %
+    # its model misses the measured HFU, which goes as one over time, by 1.8 % (1T) to 10.8 % (22B). Ours, with rates
+    # from kernels and no weight on these runs: 5 to 12 % too slow (docs/adr/0017-rates-from-kernels.md); held: 13 %
     time_s = setting.predict(Recompute.SELECTIVE).time.step_s.expected[0]
-    assert time_s == pytest.approx(setting.selective_s, rel=0.06)
+    assert time_s == pytest.approx(setting.selective_s, rel=0.13)
 
 
 @FIGURE_1
 def test_table_5_with_full_recomputation(setting: Setting):
-    # ours: 1.3 to 4.7 % above; held: 6 %
-    assert setting.predict(Recompute.FULL).time.step_s.expected[0] == pytest.approx(setting.full_s, rel=0.06)
+    # ours: 7 to 12.4 % above; held: 13 %
+    assert setting.predict(Recompute.FULL).time.step_s.expected[0] == pytest.approx(setting.full_s, rel=0.13)
 
 
 @FIGURE_1
 def test_full_recomputation_costs_the_third_that_table_5_shows(setting: Setting):
-    # measured: 29 to 32 % more time than selective recomputation with sequence parallelism; ours 32 to 34 %, held: 3 %
+    # measured: 29 to 32 % more time than selective recomputation with sequence parallelism; ours 32 to 34 %, held: 4 %
     slow, fast = (
         setting.predict(recompute).time.step_s.expected[0] for recompute in (Recompute.FULL, Recompute.SELECTIVE)
     )
-    assert slow / fast == pytest.approx(setting.full_s / setting.selective_s, rel=0.03)
+    assert slow / fast == pytest.approx(setting.full_s / setting.selective_s, rel=0.04)
