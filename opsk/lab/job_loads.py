@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from opsk.job_key import JobKey
-from opsk.lab.gpu_load import write_load
+from opsk.lab.gpu_load import load_file, write_load
 from opsk.lab.machine import MachineFolder
 from opsk.lab.machine_work import NodeJob, Work
 from opsk.lab.planned_need import PlannedNeed, load_on, need_of_record, pace_of, planned_need
@@ -58,6 +59,7 @@ class JobLoads:
     predict: Predict = planned_need
     _jobs: dict[str, _Job] = field(default_factory=dict)
     _predicted: dict[str, PlannedNeed] = field(default_factory=dict)
+    _written: set[Path] = field(default_factory=set)
     _asking: threading.Thread | None = None
 
     def written(
@@ -65,6 +67,7 @@ class JobLoads:
     ) -> Mapping[str, Work]:
         """Write the loads of all jobs that have changed; return the work with them."""
         folders = tuple(folders)
+        self._clear(folders, work)
         for gone in self._jobs.keys() - {job_id for each in work.values() for job_id in each.jobs}:
             self._jobs.pop(gone).watch.close()
         for folder in folders:
@@ -76,6 +79,18 @@ class JobLoads:
         loaded = {folder.name: self._loaded(folder, work[folder.name]) for folder in folders}
         self._ask_next()
         return loaded
+
+    def _clear(self, folders: Iterable[MachineFolder], work: Mapping[str, Work]) -> None:
+        """Remove loads of jobs that have left a node: an epilog does not see what is written while it runs."""
+        running = {
+            load_file(folder.jobs, job.file.key)
+            for folder in folders
+            for job in work[folder.name].jobs.values()
+            if job.file is not None
+        }
+        for path in self._written - running:
+            path.unlink(missing_ok=True)
+        self._written &= running
 
     def _meet(self, folder: MachineFolder, job: NodeJob) -> None:
         """Remember a job that is new and of which something is predicted."""
@@ -115,6 +130,7 @@ class JobLoads:
             load = job.load if known is None else load_on(known.need, job_id, folder.name, job.gpus, pace=known.pace)
             if job.file is not None and load is not None and load != job.load:
                 write_load(folder.jobs, job.file.key, load)
+                self._written.add(load_file(folder.jobs, job.file.key))
             jobs[job_id] = replace(job, load=load)
         return Work(jobs=jobs)
 

@@ -123,6 +123,19 @@ def test_a_job_that_has_ended_is_forgotten(folders: tuple[MachineFolder, ...], t
     assert not load_file(folders[0].jobs, JobKey(job="7")).exists()
 
 
+def test_a_load_that_was_written_while_the_epilog_ran_goes(folders: tuple[MachineFolder, ...], tmp_path: Path) -> None:
+    """The epilog lists what it removes before the load is there; on the other node the job goes on."""
+    need = PlannedNeed(stage_memory_bytes=(50e9,), stage_gpus=2, power_w=600.0, nodes=("n0", "n1"))
+    submit(folders, "7", tmp_path / "log")
+    loads = JobLoads(predict=lambda *_: need)
+    turn(loads, folders)
+    first, second = (load_file(folder.jobs, JobKey(job="7")) for folder in folders)
+    (folders[0].jobs / "7").unlink()
+    assert first.exists()
+    turn(loads, folders)
+    assert (first.exists(), second.exists()) == (False, True)
+
+
 def test_a_load_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert read_load(tmp_path, JobKey(job="7")) is None
     load_file(tmp_path, JobKey(job="7")).write_text("{", encoding="ascii")
