@@ -32,6 +32,8 @@ LONGEST_SEQ = 8192
 _RATIO = re.compile(r"\d{1,3}(?:\.\d{1,4})?|\d{1,3}/[1-9]\d{0,2}", re.ASCII)
 _SIZE_IN_NAME = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)\s?([bBmM])(?![\w.])", re.ASCII)
 """A number of parameters such as ``7B`` that stands by itself: not the ``7B`` of ``8x7B``."""
+_LLAMA_2 = re.compile(r"llama[ _-]?[12](?![\w.])", re.IGNORECASE)
+"""Models whose names say that they have the tokenizer of Llama 1 and 2: not "llama-1B"."""
 _FFN_MULTIPLE = 256
 _PLAIN_WORDS = ("gpt", "opt", "bloom", "mpt", "falcon", "pythia", "neox", "cerebras", "turing", "mt-nlg", "bert", "t5")
 _PLAIN_ARCHITECTURES = ("gpt", "gpt2", "gpt3", "bert", "encoder", "t5", "opt", "bloom", "mpt", "falcon")
@@ -198,7 +200,7 @@ def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
     if not gated or "gpt" in cells.text("model").lower():
         padded = _up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
         return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
-    if software.year <= 2023:
+    if software.year <= 2023 or _LLAMA_2.search(cells.text("model")):
         return int(cells.assume("model.vocab", LLAMA2_VOCAB, "Llama's tokenizer"))
     return int(cells.assume("model.vocab", LLAMA3_VOCAB, "Llama 3's tokenizer"))
 

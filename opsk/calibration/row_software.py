@@ -49,6 +49,8 @@ _QUANTISED_MOMENTS = ("int8", "fp8")
 _TUNING_TASKS = ("sft", "dpo", "grpo")
 _USUAL_RANK = 16
 _DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
+_FP32_OUTPUTS = frozenset({"litgpt"})
+"""Programs whose strategy makes outputs fp32 (lightning/fabric/plugins/precision, ``convert_output``)."""
 _TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
 """Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
 
@@ -204,6 +206,8 @@ def loss_of(cells: Cells, software: RunSoftware) -> Loss:
         return Loss.MEGATRON_FUSED
     if stated == "fused":
         return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
+    if stated == "chunked" and software.name in _FP32_OUTPUTS:
+        return Loss.FP32_KERNEL
     if stated:
         return Loss.FUSED if stated == "liger" else Loss(stated)
     if "compiled_loss" in software.defaults and is_compiled(cells, software):
@@ -319,7 +323,7 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
 def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
     """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
     found: dict[str, bool] = {}
-    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
+    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "packed_qkv"):
         stated = cells.flag(name)
         found[name] = stated if stated is not None else bool(_default(software, name))
     reduced = cells.choice("reduce_dtype")
@@ -375,7 +379,18 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
         "upcast_base": _upcasts(cells, software, is_quantised=kind == "qlora"),
         "lora_targets": LoraTargets(targets),
         "adapter_format": AdapterFormat(stored),
+        **{name: _holds(cells, software, name) for name in ("lora_dropout", "keeps_base_inputs", "quantised_head")},
     }
+
+
+def _holds(cells: Cells, software: RunSoftware, name: str) -> bool:
+    """Return whether a detail of adapters and their base holds; what is assumed to is noted."""
+    stated = cells.flag(name)
+    if stated is not None:
+        return stated
+    if name != "lora_dropout" and cells.choice("finetuning") != "qlora":
+        return False
+    return bool(_default(software, name)) and bool(software.assume(cells, f"plan.{name}", name))
 
 
 def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:

@@ -67,10 +67,15 @@ COLUMNS = (
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
     *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
+    *("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
-_NEWER = frozenset({"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"})
+_KEPT = ("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv")
+"""Flags that are written where they hold only."""
+_NEWER = frozenset(
+    {"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", *_KEPT}
+)
 """Columns that tables of 0.1.0 lack: needed where a row says something there."""
 _NAMES = {
     Software.MEGATRON: "megatron-lm",
@@ -268,6 +273,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "adapter_format": plan.adapter_format.value if plan.lora_rank else "",
         "base_bits": plan.base_bits if plan.lora_rank else "",
         **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
+        **{name: "yes" if getattr(plan, name) else "" for name in _KEPT},
         "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
         "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,

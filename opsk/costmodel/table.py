@@ -77,6 +77,7 @@ _BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
     *("cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
+    *("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
@@ -141,6 +142,10 @@ class PlanTable:
     lora_targets: IntColumn
     adapter_format: IntColumn
     upcast_base: BoolColumn
+    quantised_head: BoolColumn
+    lora_dropout: BoolColumn
+    keeps_base_inputs: BoolColumn
+    packed_qkv: BoolColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
     reduces_16bit: BoolColumn

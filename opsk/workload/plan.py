@@ -325,6 +325,15 @@ class Plan:
     upcast_base
         Whether what is not quantised of a frozen base is made fp32: embedding, head and norms, and the stream between
         layers with them (PEFT's ``prepare_model_for_kbit_training``).
+    quantised_head
+        Whether the head is quantised with the base (litgpt, which quantises every linear layer).
+    lora_dropout
+        Whether inputs of adapters pass a dropout: each adapter then keeps its own, and a mask.
+    keeps_base_inputs
+        Whether products with a 4-bit base keep their inputs, which nothing reads (bitsandbytes before 0.43.2).
+    packed_qkv
+        Whether one product makes queries, keys and values, and attention reads them where they lie (litgpt): values
+        then keep the whole product. Where heads share keys and values, these are repeated for each head instead.
     reentrant
         Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
         then holds inputs of layers and their gradients to the end of the backward.
@@ -396,6 +405,10 @@ class Plan:
     lora_targets: LoraTargets = LoraTargets.ALL
     adapter_format: AdapterFormat = AdapterFormat.BASE
     upcast_base: bool = False
+    quantised_head: bool = False
+    lora_dropout: bool = False
+    keeps_base_inputs: bool = False
+    packed_qkv: bool = False
     reentrant: bool = False
     keeps_gathered: bool = False
     reduces_16bit: bool = False

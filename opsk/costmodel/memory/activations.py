@@ -20,8 +20,8 @@ from opsk.costmodel.mixers import mixer_bytes
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, PRECISIONS, BoolColumn, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Precision
+from opsk.costmodel.table import LORA_TARGETS, OFFLOADS, PRECISIONS, BoolColumn, FloatColumn, PlanTable
+from opsk.workload.plan import LoraTargets, Offload, Precision
 
 MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
@@ -52,6 +52,7 @@ _LINEAR_BYTES = {
 """Bytes of an element that a matrix product keeps of its input under Transformer Engine's recipes, scales included."""
 _LINEAR = np.array([_LINEAR_BYTES.get(name, 0.0) for name in PRECISIONS])
 _OFFLOADED = OFFLOADS.index(Offload.ACTIVATIONS)
+_QUERY_VALUE = LORA_TARGETS.index(LoraTargets.QUERY_VALUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,8 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     keys = shares.query_width + shares.kv_width
     inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size
     inside = inside + output * (low + inputs.output) + inputs.ranks
+    if any_of(plans.packed_qkv):
+        inside = inside + when(plans.packed_qkv, _packed(plans, shares) * size)
     if model.has_attention_gate:
         inside = inside + model.attention_gate * (shares.query_width * size + output * linear)
     inner = (1.0 + model.gated_mlp) * size + inputs.down + when(eager, model.gated_mlp * size)
@@ -175,6 +178,20 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
         working=working,
         moved=modules,
     )
+
+
+def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
+    """Return the elements a token that one product of queries, keys and values keeps beyond these three.
+
+    Values are a part of it and hold all of it, beside rotated queries and keys. Where heads share keys and values,
+    these are repeated for each head, and the product goes (litgpt/model.py, ``CausalSelfAttention``). Adapters of
+    queries and values alone are brought into their places by ``index_copy``, which keeps them to tell its result's
+    shape (derivatives.yaml of PyTorch; litgpt/lora.py, ``zero_pad``).
+    """
+    query, kv = shares.query_width, shares.kv_width
+    held: FloatColumn = where(kv < query, 2.0 * (query - kv), query + kv)
+    padded = (shares.lora_rank > 0) & (plans.lora_targets == _QUERY_VALUE)
+    return held + when(padded, query + kv)
 
 
 def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:

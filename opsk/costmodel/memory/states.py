@@ -78,6 +78,9 @@ SUB_GROUP_ELEMENTS = 1e9
 NF4_BYTES = 4.127 / 8
 """A 4-bit weight of QLoRA with doubly quantised constants (Dettmers et al. 2023, arXiv 2305.14314, section 3)."""
 
+HEAD_OF_ENDS = 0.5
+"""Share of the head in the parameters outside of layers where it is not tied to the embedding."""
+
 _ALL_FP32 = Recipe(weights=4.0, gradients=4.0, master=0.0, moment=4.0)
 _RECIPES = [
     [_ALL_FP32 if precision is Precision.FP32 else RECIPES[name] for precision in PRECISIONS] for name in STATES
@@ -163,7 +166,9 @@ def state_bytes(plans: PlanTable, shares: Shares, parameters: ParameterCount) ->
         master = where(has_fp32, 0.0, master)
         adapters = parameters.adapters + parameters.expert_adapters
         of_ends = where(plans.upcast_base, 4.0, 2.0)
-        base = where(is_lora, base_weight_bytes(plans) * linear + of_ends * parameters.ends + weight * adapters, base)
+        head = when(plans.quantised_head, HEAD_OF_ENDS * parameters.ends)
+        in_bits, as_they_are = linear + head, parameters.ends - head
+        base = where(is_lora, base_weight_bytes(plans) * in_bits + of_ends * as_they_are + weight * adapters, base)
         trained = where(is_lora, adapters / whole, trained)
         adapters_split = parameters.adapters / shares.shard_group
         adapters_split = adapters_split + parameters.expert_adapters / shares.expert_shard_group

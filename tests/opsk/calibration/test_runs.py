@@ -185,6 +185,34 @@ def test_fine_tuning_takes_what_its_framework_does_where_a_row_does_not_say() ->
     assert (stated.lora_targets, stated.adapter_format) == (LoraTargets.ALL, AdapterFormat.BASE)
 
 
+def test_a_run_of_litgpt_has_what_its_code_does() -> None:
+    columns = {"software": "litgpt", "source_date": "2023-10", "finetuning": "qlora", "arch": "llama", "gpus": "1"}
+    run = one(**columns, tp="1", pp="1", loss_kernel="chunked")
+    assert run.plan.states is States.PURE_16BIT
+    assert run.plan.loss is Loss.FP32_KERNEL  # all chunks are kept, in fp32
+    assert run.plan.packed_qkv
+    told = {"plan.lora_dropout", "plan.keeps_base_inputs", "plan.quantised_head"}
+    assert told <= assumed(run).keys()
+    assert run.plan.lora_dropout
+    assert run.plan.keeps_base_inputs
+    assert run.plan.quantised_head
+    # bitsandbytes 0.43.2 of July 2024 keeps them no longer
+    assert not one(**{**columns, "source_date": "2024-10"}, tp="1", pp="1").plan.keeps_base_inputs
+    stated = one(**columns, tp="1", pp="1", lora_dropout="no", quantised_head="no")
+    assert not stated.plan.lora_dropout
+    assert not told & assumed(stated).keys() - {"plan.keeps_base_inputs"}
+    assert not one(**{**columns, "finetuning": "lora"}, tp="1", pp="1").plan.quantised_head
+
+
+@pytest.mark.parametrize(
+    ("model", "vocab"),
+    [("Llama2-1B", 32000), ("llama 2 7B", 32000), ("LLaMA 13B", 128256), ("llama-1B", 128256), ("Llama 3.1", 128256)],
+)
+def test_the_name_of_a_model_tells_its_tokenizer(model: str, vocab: int) -> None:
+    run = one(model=model, arch="llama", vocab="", params_b="1.3", source_date="2024-10", software="pytorch")
+    assert run.model.vocab == vocab
+
+
 def test_a_fused_loss_is_that_of_its_framework_and_a_compiled_one_too() -> None:
     columns = {"arch": "llama", "tp": "1", "pp": "1", "loss_kernel": "fused"}
     assert one(**columns, software="hf-trainer").plan.loss is Loss.FP32_KERNEL

@@ -52,6 +52,10 @@ VALUES = {
     "ep_comm_overlap": {True, False},
     "upcast_base": {True, False},
     "expandable_segments": {True, False},
+    "quantised_head": {True, False},
+    "lora_dropout": {True, False},
+    "keeps_base_inputs": {True, False},
+    "packed_qkv": {True, False},
 }
 
 

@@ -321,3 +321,67 @@ def test_a_quantised_base_whose_rest_is_fp32_has_an_fp32_stream(llama3_8b: Model
     own = 2 * (3 + 1 + 2) * 4096 + 2 * 14336 + 2 * 7 * 16
     assert found.plain[0] == (_FROZEN_LAYER + own) * 8192
     assert found.checkpoint[0] == 4 * 4096 * 8192
+
+
+@pytest.mark.parametrize(
+    ("stored", "bits", "upcast", "more"),
+    [
+        # benchmarks/published/memory.md, A4: each of seven targets keeps its own input and a mask of one byte
+        (AdapterFormat.BASE, 16, False, 3 * (6 * 4096 + 14336) + 2 * 7 * 16),
+        (AdapterFormat.AUTOCAST, 4, False, 3 * (6 * 4096 + 14336) + 2 * 7 * 16),
+        (AdapterFormat.AUTOCAST, 4, True, 3 * (6 * 4096 + 14336) + 2 * 7 * 16),
+        (AdapterFormat.FP32, 16, False, 5 * (6 * 4096 + 14336) + 4 * 7 * 16),
+    ],
+)
+def test_adapters_behind_a_dropout_keep_their_own_inputs_and_masks(
+    llama3_8b: ModelShape, stored: AdapterFormat, bits: int, upcast: bool, more: float
+):
+    plan = replace(_TUNED, adapter_format=stored, base_bits=bits, upcast_base=upcast, lora_dropout=True)
+    assert _layer(llama3_8b, plan).plain[0] == (_FROZEN_LAYER + more) * 8192
+
+
+@pytest.mark.parametrize(
+    ("targets", "drops", "upcast", "more"),
+    [
+        # benchmarks/published/memory.md, A8: the input of attention, of gate and up, and of down, beside the adapters'
+        (LoraTargets.QUERY_VALUE, True, False, 2 * (2 * 4096 + 14336)),
+        # without a dropout the adapters of queries and values read what the base keeps
+        (LoraTargets.QUERY_VALUE, False, False, 2 * (4096 + 14336)),
+        (LoraTargets.ALL, False, False, 0),
+        # a 16-bit copy for each of five products from the fp32 stream
+        (LoraTargets.ALL, True, True, 2 * (5 * 4096 + 14336)),
+    ],
+)
+def test_an_older_bitsandbytes_keeps_what_its_products_read(
+    llama3_8b: ModelShape, targets: LoraTargets, drops: bool, upcast: bool, more: float
+):
+    plan = replace(
+        _TUNED,
+        base_bits=4,
+        adapter_format=AdapterFormat.AUTOCAST,
+        lora_targets=targets,
+        lora_dropout=drops,
+        upcast_base=upcast,
+    )
+    without, older = (_layer(llama3_8b, replace(plan, keeps_base_inputs=keeps)).plain[0] for keeps in (False, True))
+    assert older - without == more * 8192
+    eight_bits = replace(plan, base_bits=8)
+    assert _layer(llama3_8b, replace(eight_bits, keeps_base_inputs=True)) == _layer(llama3_8b, eight_bits)
+
+
+def test_values_hold_the_whole_product_of_queries_keys_and_values():
+    # benchmarks/published/memory.md, A19: unrotated queries and keys stay, 2 + 2 bytes; of adapters of queries and
+    # values what they add, 2 + 2 more, and one input, not two
+    model = gpt(layers=2, hidden=2048, heads=16, flash=True)
+    plan = Plan(software=Software.PYTORCH, global_batch=1)
+    apart, packed = (_layer(model, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    assert packed - apart == 2 * (2048 + 2048) * 2048
+    plan = replace(_TUNED, lora_targets=LoraTargets.QUERY_VALUE, lora_dropout=True)
+    apart, packed = (_layer(model, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    assert packed - apart == (4 * (2048 + 2048) - 3 * 2048) * 2048
+
+
+def test_keys_and_values_that_heads_share_are_repeated_for_each(llama3_8b: ModelShape):
+    plan = Plan(software=Software.PYTORCH, global_batch=1)
+    apart, packed = (_layer(llama3_8b, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    assert packed - apart == 2 * 2 * (4096 - 1024) * 8192

@@ -174,6 +174,14 @@ def test_a_quantised_base_has_four_bits_but_for_embedding_and_head(llama3_8b: Mo
     assert _states(llama3_8b, plan).weights[0, 0] == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_head_that_is_quantised_with_the_base_has_four_bits_too(llama3_8b: ModelShape):
+    plan = Plan(lora_rank=16, base_bits=4, global_batch=8)
+    apart, quantised = (
+        _states(llama3_8b, replace(plan, quantised_head=quantised)).weights[0, 0] for quantised in (False, True)
+    )
+    assert apart - quantised == pytest.approx((2 - 4.127 / 8) * 128256 * 4096, rel=1e-4)  # half of the final norm, too
+
+
 @pytest.mark.parametrize(
     ("offload", "left"), [(Offload.OPTIMIZER, (True, False)), (Offload.OPTIMIZER_AND_WEIGHTS, (False, False))]
 )
