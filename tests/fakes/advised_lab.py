@@ -49,6 +49,8 @@ FROM_ARGUMENTS = HEAD + ASKED_FOR_LAYERS + TRAIN.format(layers="$LAYERS", hidden
 QUICK = "workers = 1\nlive_interval_s = 0\n"
 PATIENT = "submit_deadline_s = 1.0\ncli_deadline_s = 5.0\n"
 """Deadlines that a busy machine keeps: for tests of what an answer does, not of how fast it comes."""
+OWN_DEADLINE = "cli_deadline_s = 2.0\n"
+"""How long the users' hook waits in a lab."""
 
 
 @dataclass
@@ -115,7 +117,8 @@ class AdvisedLab(LabWithOwnAdvisor):
                 self.start_advisor()
             return
         etc, site = self.record.folder.etc, self.record.folder.site
-        site.write_text(self.plain + more)
+        plain = self.plain.replace(OWN_DEADLINE, "") if "cli_deadline_s" in more else self.plain
+        site.write_text(plain + more)
         install_hooks(etc, load_site(site))
         # slurmctld reads the hook again when its time stamp, in whole seconds, is newer
         later = time.time() + next(self.ticks)

@@ -183,12 +183,12 @@ def _configure(site: Site) -> None:
     """Let opsk keep everything on the small disk, and Slurm be as quick as a soak needs."""
     folder, store = site.record.folder, f'\n[store]\nurl = "sqlite:///{site.disk}/opsk.db"\n'
     site.evidence.mkdir(mode=0o755)
-    patience = "[advisor]\nsubmit_deadline_s = 1.0\ncli_deadline_s = 5.0\n"
+    patience = "submit_deadline_s = 1.0\ncli_deadline_s = 5.0\n"
     old = str(folder.log / "postmortem")
     text = folder.site.read_text().replace(old, str(site.evidence))
     text = text.replace(str(folder.log / "advisor-audit.jsonl"), str(site.audit))
     text = text.replace("refresh_s = 2", "refresh_s = 5").replace("slurm_interval_s = 2", "slurm_interval_s = 3")
-    folder.site.write_text(text.replace("[advisor]\n", patience) + store)
+    folder.site.write_text(text.replace("cli_deadline_s = 2.0\n", patience) + store)
     install_hooks(folder.etc, load_site(folder.site))
     for node in site.record.shape.names:
         settings = site.node_folder(node) / "opsk.toml"
