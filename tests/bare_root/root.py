@@ -165,7 +165,7 @@ def _running(listing: str) -> Iterator[str]:
 
 
 def _print(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def _acquire_lines(apt_config: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from opsk.errors import StoreError
 from opsk.lab.programs import search_path
 from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
@@ -29,7 +30,7 @@ from opsk.store.engine import open_store
 from opsk.store.export import export
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 
-pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
+pytestmark = [pytest.mark.slurm, pytest.mark.fabric, pytest.mark.timeout(900), OLDEST_AND_NEWEST]
 
 STEPS_PER_S = 5
 INTERVAL_S = 6
@@ -49,7 +50,7 @@ torchrun --nnodes 2 --nproc-per-node 2 pretrain_gpt.py --bf16 --train-iters 10 -
 --max-position-embeddings 2048 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 \
 --use-distributed-optimizer
 """
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,11 @@ def kept(lab: RunningLab, kind: str) -> list[dict[str, Any]]:
     path = lab.path.parent / "opsk.db"
     if not path.exists():
         return []
-    engine = open_store(f"sqlite:///{path}", writing=False)
+    try:
+        engine = open_store(f"sqlite:///{path}", writing=False)
+    except StoreError as error:
+        assert "it is empty" in error.message  # noqa: PT017 - whoever makes it has not come further
+        return []
     try:
         rows = [json.loads(line) for line in export(engine)]
     finally:

@@ -70,7 +70,7 @@ def readings(half_hour: LabPrometheus) -> Readings:
     found = Readings()
     found.lay_out(NODES, GPUS)
     source = PrometheusSource(half_hour.url, found, labels={"cluster": "lab"})
-    source.refresh()
+    source.refresh(everything=True)  # on a busy machine one refresh may leave what may wait
     Past(source, found).turn(half_hour.end_unix_s)
     return found
 
