@@ -233,6 +233,7 @@ COLUMNS: tuple[Column, ...] = (
          ("base", "autocast", "fp32")),
         ("base_bits", _S, "bits of a frozen base weight where not 16, or 4 for `qlora`"),
         ("upcast_base", _F, "embedding, head and norms of a quantised base are made fp32"),
+        ("tp_async", _F, "collectives of the backward run beside products of weight gradients (Megatron)"),
         ("quantised_head", _F, "the head is quantised with the base"),
         ("lora_dropout", _F, "inputs of adapters pass a dropout"),
         ("keeps_base_inputs", _F, "products with a 4-bit base keep their inputs (bitsandbytes before 0.43.2)"),

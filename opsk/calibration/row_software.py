@@ -326,6 +326,8 @@ def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
     for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "packed_qkv"):
         stated = cells.flag(name)
         found[name] = stated if stated is not None else bool(_default(software, name))
+    stated = cells.flag("tp_async")
+    found["tp_async"] = stated if stated is not None else bool(_default(software, "tp_async", otherwise=True))
     reduced = cells.choice("reduce_dtype")
     found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
     return found

@@ -126,6 +126,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "offload": "What is kept in host memory.",
         "software": "Family of the training software.",
         "overlap": "Communication hides as the software can, or never.",
+        "tp_async": "The backward's collectives run beside weight gradients, or not (Megatron).",
         "tp_overlap": "Tensor-parallel communication is pipelined, or not.",
         "frozen_fraction": "Share of the parameters that are not trained.",
         "fused_moe": "Routing and dispatch of experts are fused, or not.",

@@ -6,7 +6,7 @@ over consecutive ranks of a stage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
@@ -19,7 +19,19 @@ from opsk.costmodel.collectives.hierarchical import (
 )
 from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
-from opsk.costmodel.elementwise import all_of, any_of, filled, floats, least, maximum, most, unless, when, where
+from opsk.costmodel.elementwise import (
+    all_of,
+    any_of,
+    filled,
+    floats,
+    least,
+    maximum,
+    minimum,
+    most,
+    unless,
+    when,
+    where,
+)
 from opsk.costmodel.host import host_link_bytes_per_s
 from opsk.costmodel.layer_time import LayerTime
 from opsk.costmodel.machine import Machine
@@ -55,11 +67,23 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         """Return both, one after the other."""
-        return Traffic(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)})
+        return Traffic(
+            total=self.total + other.total,
+            exposed=self.exposed + other.exposed,
+            window=self.window + other.window,
+            hb=self.hb + other.hb,
+            nic=self.nic + other.nic,
+        )
 
     def times(self, count: FloatColumn) -> Traffic:
         """Return ``count`` of it."""
-        return Traffic(**{item.name: getattr(self, item.name) * count for item in fields(self)})
+        return Traffic(
+            total=self.total * count,
+            exposed=self.exposed * count,
+            window=self.window * count,
+            hb=self.hb * count,
+            nic=self.nic * count,
+        )
 
     def of_slowest(self) -> Traffic:
         """Return the most of the candidate stages, shape (3, plans), with the narrowest window."""
@@ -120,14 +144,28 @@ def _tensor_parallel(
     software: SoftwareColumns,
     passes: FloatColumn,
 ) -> Traffic:
-    """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume."""
+    """Two all-reduces a pass, or as many reduce-scatters and all-gathers of the same volume.
+
+    What the software starts before weight gradients hides beside these, those of column-parallel layers alone.
+    """
     if all_of(shares.tp == 1):
         return _nothing(shares)
     group = group_of(machine, stride=1.0, size=shares.tp, ranks=shares.gpus)
     one_pass = all_reduce(
         machine, group, volumes.tensor_parallel_bytes(model, shares), 2.0, in_network=_reduces(machine)
     )
-    return _hidden(one_pass.times(passes), software.tp_overlap * times.average.total)
+    window = software.tp_overlap * times.average.total
+    if any_of(software.tp_async_share):
+        beside = times.average.by_weight * _column_share(model, shares)
+        window = maximum(window, minimum(software.tp_async_share * one_pass.total, beside))
+    return _hidden(one_pass.times(passes), window)
+
+
+def _column_share(model: ShapeColumns, shares: Shares) -> FloatColumn:
+    """Return the share of column-parallel weights in a layer: queries, keys, values, and the MLP's first matrices."""
+    query, kv, inner = shares.query_width, shares.kv_width, shares.ffn_width
+    first = query + 2.0 * kv + (1.0 + model.gated_mlp) * inner
+    return first / (first + query + inner)
 
 
 def _context_parallel(

@@ -205,6 +205,7 @@ class Efficiency:
             asked = {"tp_overlap": plans.tp_overlap, "ep_overlap": plans.ep_overlap}.get(name, True)
             hides = plans.overlap & asked
             columns[name] = when(hides, columns[name])
+        columns["tp_async_share"] = tp_async_share(plans)
         compiled = where(plans.compiled, columns["compiled_fraction"], 1.0)
         columns["elementwise_factor"] = columns["elementwise_factor"] * compiled
         return SoftwareColumns(**columns)
@@ -212,7 +213,7 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareColumns:
-    """The fields of `SoftwareEfficiency`, one entry a plan."""
+    """The fields of `SoftwareEfficiency`, one entry a plan, and `tp_async_share`."""
 
     elementwise_factor: FloatColumn
     kernel_gap_s: FloatColumn
@@ -225,6 +226,20 @@ class SoftwareColumns:
     pp_overlap: FloatColumn
     straggler_fraction: FloatColumn
     compiled_fraction: FloatColumn
+    tp_async_share: FloatColumn
+
+
+def tp_async_share(plans: PlanTable) -> FloatColumn:
+    """Return the share of a backward's tensor-parallel communication that runs beside weight gradients [ratio].
+
+    Megatron's column-parallel layers start the all-reduce of their input's gradient and compute the weight's meanwhile
+    (``linear_with_grad_accumulation_and_async_allreduce``, megatron/core/tensor_parallel/layers.py; so does Transformer
+    Engine). With sequence parallelism that is a reduce-scatter, half as much; the all-gather before the row-parallel
+    layers' products hides beside nothing, and that of inputs hides beside a product, and is not counted.
+    """
+    is_async = plans.overlap & plans.tp_async & looked_up(_IS_MEGATRON, plans.software)
+    found: FloatColumn = when(is_async, where(plans.sequence_parallel, 0.5, 1.0))
+    return found
 
 
 def _software_table(software: Mapping[Software, SoftwareEfficiency]) -> FloatColumn:
@@ -247,5 +262,6 @@ _TABLES: dict[int, tuple[FloatColumn, Mapping[Software, SoftwareEfficiency]]] = 
 
 
 _PLAIN = SoftwareEfficiency()
+_IS_MEGATRON = np.array([name in (Software.MEGATRON, Software.MEGATRON_CORE) for name in SOFTWARE])
 _OVERLAPS = ("dp_overlap", "fsdp_overlap", "tp_overlap", "ep_overlap", "cp_overlap", "pp_overlap")
 _SOFTWARE_FIELDS = tuple(item.name for item in fields(SoftwareEfficiency))

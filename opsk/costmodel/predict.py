@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -44,9 +44,9 @@ def predict(
     InputError
         The cluster's GPU has no peak for a number format that a plan uses, or the model is larger than any could be.
     """
-    _refuse_absurd(model)
+    shape = _checked_shape(model)
     machine = machine_of(cluster, plans.precision, efficiency)
-    return _predict(shape_of(model), plans, machine, efficiency)
+    return _predict(shape, plans, machine, efficiency)
 
 
 def predict_one(
@@ -138,6 +138,13 @@ def _predict(model: ShapeColumns, plans: PlanTable, machine: Machine, efficiency
             memory = fuller(memory, factor, efficiency.spread)
         energy = step_energy(model, shares, time, machine)
     return PredictionTable(memory=memory, time=time, energy=energy)
+
+
+@lru_cache(maxsize=256)
+def _checked_shape(model: ModelShape) -> ShapeColumns:
+    """Return the columns of a model that is not too large; a model is looked at once."""
+    _refuse_absurd(model)
+    return shape_of(model)
 
 
 def _refuse_absurd(model: ModelShape) -> None:

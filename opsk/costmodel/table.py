@@ -76,7 +76,7 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
 _BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
-    *("cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
+    *("tp_async", "cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
     *("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
@@ -118,6 +118,7 @@ class PlanTable:
     software: IntColumn
     overlap: BoolColumn
     tp_overlap: BoolColumn
+    tp_async: BoolColumn
     compiled: BoolColumn
     fused_moe: BoolColumn
     cuda_graphs: BoolColumn

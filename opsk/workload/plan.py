@@ -278,6 +278,9 @@ class Plan:
         Whether communication hides beside computation as far as the software can; False exposes all of it.
     tp_overlap
         Whether the software pipelines tensor-parallel communication with its products (user buffers, async TP).
+    tp_async
+        Whether the backward's tensor-parallel collectives run beside products of weight gradients. Megatron only, where
+        it is so since April 2022 (``--no-async-tensor-model-parallel-allreduce``).
     frozen_fraction
         Share of the parameters that have no gradient and no optimizer state [ratio].
     compiled
@@ -381,6 +384,7 @@ class Plan:
     software: Software = Software.MEGATRON_CORE
     overlap: bool = True
     tp_overlap: bool = False
+    tp_async: bool = True
     compiled: bool = False
     fused_moe: bool = False
     cuda_graphs: bool = False

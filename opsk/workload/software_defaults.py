@@ -13,7 +13,7 @@ from opsk.workload.plan import Software
 
 SETTINGS = (
     *("family", "attention_kernel", "flash", "layer_kernels", "compiled", "states", "loss_kernel", "sharding"),
-    *("sequence_parallel", "tp_comm_overlap", "ep_comm_overlap", "optimizer_step", "cuda_graphs"),
+    *("sequence_parallel", "tp_comm_overlap", "tp_async", "ep_comm_overlap", "optimizer_step", "cuda_graphs"),
     *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe"),
     *("compiled_loss", "recompute", "stage_balance", "micro_batch", "pretrain_micro_batch"),
     *("lora_targets", "adapter_format", "upcast_base", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),

@@ -57,6 +57,7 @@ def made_runs(
             micro_batch=micro_batch,
             global_batch=micro_batch * dp * 8,
             software=software,
+            tp_async=False,  # what hides tells nothing of the links
         )
         for _, (tp, pp, dp), micro_batch, software in cases
     ]

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.hf_settings import WEIGHTS
 from opsk_jobcheck.readers.programs import SURE, command_of, flagged, named_shape
 from opsk_jobcheck.readers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.readers.ranks import OPTION as RANKS
@@ -45,6 +46,8 @@ _FORMATS = MappingProxyType(
         **dict.fromkeys(("32-true", "32"), "fp32"),
     }
 )
+_TRUE_FORMATS = MappingProxyType({"bf16-true": "bf16", "16-true": "fp16"})
+"""Formats in which weights, gradients and moments are kept, too."""
 _NAMES = ("model_name", "checkpoint_dir")
 
 
@@ -65,7 +68,10 @@ def read_litgpt(match: Match, reading: Reading) -> None:
         config = reading.config(flags["--config"].value, match.invocation, form="yaml")
     config.overrides = flagged(match.arguments)
     state_numbers(findings, config, _TABLE)
-    state_word(findings, "plan.precision", config.entry("precision"), _FORMATS)
+    precision = config.entry("precision")
+    state_word(findings, "plan.precision", precision, _FORMATS)
+    if precision is not None and (kept := _TRUE_FORMATS.get(str(precision.value))):
+        findings.options[WEIGHTS] = kept
     state_truth(findings, "model.tied_embeddings", config.entry("train.tie_embeddings"))
     if not config.why:
         data_parallel_only(findings, "LitGPT shards replicas over its devices, nothing else", match.invocation.line)

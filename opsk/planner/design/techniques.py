@@ -18,6 +18,7 @@ from opsk.costmodel.collectives.hierarchical import Group, all_reduce_s, group_o
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.machine import Machine, machine_of
 from opsk.costmodel.network_cost import NetworkParts, PartPrices, network_cost_usd, network_power_w
+from opsk.costmodel.offset import factor_of
 from opsk.costmodel.optimizer_time import trained_parameters
 from opsk.costmodel.parameters import count_parameters
 from opsk.costmodel.pipeline import stages_of
@@ -177,6 +178,8 @@ class _Work:
     size_bytes: FloatColumn
     dense_s: FloatColumn
     helps: FloatColumn
+    offset: FloatColumn
+    """What the software is slower by than its parts (`opsk.costmodel.offset`), as in ``time``."""
 
     @classmethod
     def of(cls, model: ModelShape, plans: Sequence[Plan], cluster: ClusterSpec, efficiency: Efficiency) -> _Work:
@@ -196,6 +199,7 @@ class _Work:
             size_bytes=size_bytes,
             dense_s=all_reduce_s(machine, group, size_bytes, 1.0),
             helps=np.where(shares.shards_optimizer | (group.across <= 1), 0.0, 1.0),
+            offset=np.ones(len(plans)) if (factor := factor_of(efficiency.offset, table, "time")) is None else factor,
         )
 
     @property
@@ -208,7 +212,7 @@ class _Work:
         inside = self.group.inside
         inside_s = 2.0 * (inside - 1.0) / inside * self.size_bytes / self.machine.hb_bytes_per_s
         inside_s = inside_s + 2.0 * hops_inside(inside) * self.machine.hb_hop_s
-        saved = np.maximum(self.dense_s - np.maximum(inside_s, nic_s), 0.0) * self.helps
+        saved = np.maximum(self.dense_s - np.maximum(inside_s, nic_s), 0.0) * self.helps * self.offset
         return self._with({"dp": self.time.communication["dp"] - saved})
 
     def on_circuits(self, interfaces: int) -> FloatColumn:

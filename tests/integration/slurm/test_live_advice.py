@@ -27,7 +27,7 @@ from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
 from opsk_jobcheck.hooks import install_hooks
-from tests.fakes.advised_lab import PATIENT, wait_until
+from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600), OLDEST_AND_NEWEST]
@@ -100,7 +100,8 @@ def live_lab(lab_programs: None, tmp_path_factory: pytest.TempPathFactory) -> It
 def configure(record: LabRecord) -> None:
     """Let the watcher ask more often than every 15 s, and slurmctld wait for an answer of a busy machine."""
     site = record.folder.site
-    site.write_text(site.read_text() + f"live_interval_s = {INTERVAL_S}\n" + PATIENT)
+    plain = site.read_text().replace(OWN_DEADLINE, "")
+    site.write_text(plain + f"live_interval_s = {INTERVAL_S}\n" + PATIENT)
     install_hooks(record.folder.etc, load_site(site))
     (daemon,) = (each for each in record.daemons if each.name == ADVISOR)
     assert daemon.process is not None

@@ -34,6 +34,14 @@ def test_the_file_states_the_plan() -> None:
     assert (workload.framework, plan.precision, workload.model.seq) == ("litgpt", Precision.BF16, 2048)
 
 
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16-true", "bf16"), ("16-true", "fp16"), ("bf16-mixed", None), ("32-true", None)]
+)
+def test_weights_are_kept_in_16_bits_where_the_precision_is_true(precision: str, dtype: str | None) -> None:
+    options = dict(trained(f"--precision {precision}").options)
+    assert options.get("weights.dtype") == dtype
+
+
 def test_the_length_that_training_sets_beats_that_of_the_model() -> None:
     file = FILE.replace("model_config:\n", "model_config:\n  block_size: 8192\n")
     assert trained(file=file).model.seq == 2048

@@ -35,13 +35,13 @@ def test_every_row_is_predicted(validation: Validation) -> None:
     assert not validation.unpredictable
 
 
-def test_korthikanti_all_nine_within_13_percent_and_9_in_the_mean(validation: Validation) -> None:
+def test_korthikanti_all_nine_within_11_percent_and_6_in_the_mean(validation: Validation) -> None:
     # arXiv 2205.05198, table 5 and section 6.3; Calculon reaches 3.65 and 8.9 % on the eight of the table
     nine = error_summary([row.time for row in validation.rows if row.time and row.run.source == "kor"])
     found = summary_of(nine, at_least=9)
     # 1.3 and 4.7 % while the fit weighed them 15 times (docs/adr/0017-rates-from-kernels.md)
-    assert found.mean_absolute_error <= 0.09
-    assert found.max_absolute_error <= 0.13
+    assert found.mean_absolute_error <= 0.06
+    assert found.max_absolute_error <= 0.11
 
 
 def test_the_published_mfu_of_530b_on_2240_gpus_is_what_is_compared(validation: Validation) -> None:

@@ -104,6 +104,22 @@ def test_tensor_parallelism_hides_only_where_the_software_pipelines_it() -> None
     assert _both(_layer(MODEL, plan, on=on, using=software(tp_overlap=1e3)).tp) == (total, 0)
 
 
+@pytest.mark.parametrize(("share", "hidden_passes"), [(1.0, 1.0), (0.5, 0.5), (0.0, 0.0)])
+def test_what_megatron_starts_before_weight_gradients_hides_beside_them(share: float, hidden_passes: float) -> None:
+    # all of a backward's pass, or the reduce-scatters of one, where the products take long enough
+    plan, on = Plan(tp=4, global_batch=1), replace(machine(), hb_bytes_per_s=1e13)
+    total, exposed = _both(_layer(MODEL, plan, on=on, using=software(tp_async_share=share)).tp)
+    assert exposed == pytest.approx(total * (1 - hidden_passes / 2))
+
+
+def test_no_more_hides_than_column_parallel_weight_gradients_take() -> None:
+    # 3 of 4 and 4 of 8 h^2 weights are of queries, keys, values and of the MLP's first matrix: 7 of 12
+    plan, on = Plan(tp=4, global_batch=1), replace(machine(), hb_bytes_per_s=1e3)
+    by_weight = _s(_times(MODEL, plan, on).average.by_weight)
+    total, exposed = _both(_layer(MODEL, plan, on=on, using=software(tp_async_share=1.0)).tp)
+    assert total - exposed == pytest.approx(by_weight * 7 / 12)
+
+
 def test_each_call_pays_the_latency_of_its_ring() -> None:
     # 2 all-reduces a pass of 2 (4 - 1) hops, 2 passes
     plan = Plan(tp=4, global_batch=1)

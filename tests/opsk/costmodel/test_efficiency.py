@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,21 @@ def test_what_is_shipped_can_be() -> None:
         assert min(family.kernel_gap_s, family.step_overhead_s, family.straggler_fraction) >= 0
     assert 0 < DEFAULT.links.hb_fraction <= 1
     assert 0 < DEFAULT.links.nic_fraction <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, 1.0),
+        ({"sequence_parallel": True}, 0.5),
+        ({"software": Software.MEGATRON}, 1.0),
+        ({"software": Software.PYTORCH}, 0.0),
+        ({"software": Software.DEEPSPEED}, 0.0),
+        ({"tp_async": False}, 0.0),
+        ({"overlap": False}, 0.0),
+    ],
+)
+def test_megatron_alone_reduces_beside_weight_gradients(changes: dict[str, Any], share: float) -> None:
+    plan = replace(Plan(tp=8, global_batch=8), **changes)
+    assert DEFAULT.for_software(PlanTable.of([plan])).tp_async_share[0] == share
+    assert DEFAULT.for_software(PlanTable.one(plan)).tp_async_share == share

@@ -52,6 +52,7 @@ VALUES = {
     "ep_comm_overlap": {True, False},
     "upcast_base": {True, False},
     "expandable_segments": {True, False},
+    "tp_async": {True, False},
     "quantised_head": {True, False},
     "lora_dropout": {True, False},
     "keeps_base_inputs": {True, False},

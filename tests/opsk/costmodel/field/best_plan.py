@@ -74,6 +74,7 @@ def legal_plans(model: ModelShape, gpus: int, batch: int) -> PlanTable:
             recompute=recompute,
             sharding=Sharding.ZERO1,
             sequence_parallel=tp > 1,
+            tp_async=False,  # the paper's model shows all tensor-parallel communication
         )
         if not violations(model, plan):
             plans.append(plan)

@@ -56,10 +56,9 @@ def test_as_many_servers_as_nodes_save_a_half_of_what_a_ring_sends(model: ModelS
     slow = replace(point, nic_bytes_per_s=1e9)
     plan = replace(PLANS[0], tp=8, pp=1, overlap=False)
     cluster = cluster_of(slow, dgx)
-    physics = replace(DEFAULT, offset={})
-    time = predict(model, PlanTable.of([plan]), cluster, physics).time
+    time = predict(model, PlanTable.of([plan]), cluster, DEFAULT).time
     after = repriced_s(
-        model, [plan], cluster, Technique.OPTCAST, extras=Extras(servers_per_node=1.0), efficiency=physics
+        model, [plan], cluster, Technique.OPTCAST, extras=Extras(servers_per_node=1.0), efficiency=DEFAULT
     )  # fmt: skip
     straggling = time.step_s.expected / (time.step_s.expected - time.components["straggler"])
     saved = (time.step_s.expected - after) / straggling / time.components["dp"]
