@@ -310,11 +310,13 @@ class _Replicas:
         gathered = all_gather(
             machine, sharded, parameters * (2.0 * weight_bytes) + trained * reduced, GATHERS * tensors * layers
         )
-        rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
-        again = all_reduce(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
         apart = all_gather(machine, whole, trained * (reduced + weight_bytes), 2.0)
         together = all_reduce(machine, whole, trained * reduced, 1.0, in_network=_reduces(machine))
         kept = apart.otherwise(shares.shards_optimizer & unless(is_partial), together)
+        if not any_of(is_partial):
+            return gathered.otherwise(shares.gathers_each, kept)
+        rest = group_of(machine, stride=self.stride * self.group, size=self.all / self.group, ranks=shares.gpus)
+        again = all_reduce(machine, rest, trained * reduced / self.group, layers, in_network=_reduces(machine))
         own = all_gather(machine, sharded, trained * weight_bytes, 1.0).when(is_partial & shares.shards_optimizer)
         for_each = gathered + again.when(is_partial).times(1.0 / shares.micro_batches)
         return for_each.otherwise(shares.gathers_each, kept + own)
