@@ -4,7 +4,7 @@ Every source of six timed runs or more is a new site once: left out of everythin
 random, twenty times, and the others are predicted. The fit to the given runs is `opsk.calibration`'s own, on slopes
 that are taken once for a source: parameters of the model move by a few percent. How wide a site's priors are, and the
 noise of its runs, were chosen by this benchmark among some 45 variants (`opsk.calibration.parameters.SITE_WIDENING`),
-so its figures flatter.
+so its figures flatter. What given runs teach is kept only where they predict one another better than before.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def learned(runs: Sequence[TimedRun], near: NearFit, draws: int) -> Iterator[Lea
 def _draw(site: LinearSite, order: FloatColumn) -> tuple[float, float]:
     """Return the median error of the runs that were not given, before and after."""
     given, others = order[:GIVEN], order[GIVEN:]
-    errors = (site.log_errors, site.log_errors_after(given))
+    errors = (site.log_errors, site.learnt_log_errors(given))
     before, after = (float(np.median(np.abs(np.expm1(each[others])))) for each in errors)
     return before, after
 

@@ -13,6 +13,7 @@ from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_o
 from opsk.calibration.fit import Fit, FitSettings, Start, TimedRun, fit_time
 from opsk.calibration.residuals import memory_offset_log_sigma, memory_offsets, memory_residuals, time_residuals
 from opsk.calibration.runs import Run
+from opsk.calibration.site_fit import linear_site
 from opsk.calibration.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
 from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
@@ -30,7 +31,11 @@ _MEANINGS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """All that was found; ``origins`` says of every value of ``efficiency`` where it comes from."""
+    """All that was found; ``origins`` says of every value of ``efficiency`` where it comes from.
+
+    ``is_learnt`` says whether ``efficiency`` has what was found of times: not where a site's runs, each predicted from
+    the others, come no nearer than with the efficiencies that the fit started from.
+    """
 
     runs: tuple[TimedRun, ...]
     fit: Fit
@@ -39,6 +44,7 @@ class Calibration:
     memory: Residuals
     efficiency: Efficiency
     origins: Mapping[str, str]
+    is_learnt: bool = True
 
 
 def calibrate(
@@ -92,9 +98,13 @@ def calibrate(
         )
     is_site = (settings or FitSettings()).start is Start.BASE
     time = None if validated is None else time_residuals(timed, validated.log_errors)
-    memory, cases = memory_residuals(runs, fit.efficiency)
+    is_learnt = not is_site or linear_site(timed, base, log_sigma=fit.offset_log_sigma).teaches(np.arange(len(timed)))
+    if not is_learnt:
+        progress("runs that are left out are predicted no better than before: times stay as they are predicted now")
+    learnt = fit.efficiency if is_learnt else base
+    memory, cases = memory_residuals(runs, learnt)
     wide = None if is_site else _widths(time, memory)
-    offset = fit.efficiency.offset
+    offset = learnt.offset
     spread = base.spread
     if wide is not None:
         spread = replace(
@@ -103,15 +113,15 @@ def calibrate(
             memory_offset_log_sigma=memory_offset_log_sigma(memory, cases),
         )
     elif cases:
-        offset = memory_offsets(memory, cases, fit.efficiency)
+        offset = memory_offsets(memory, cases, learnt)
     efficiency = replace(
-        fit.efficiency,
+        learnt,
         spread=spread,
         offset=offset,
         fit=_description(timed, fit, base if is_site else None),
         fitted=_cases(timed, fit) | (base.fitted if is_site else frozenset()),
         fitted_memory=frozenset(cases) | (base.fitted_memory if is_site else frozenset()),
-        widths={**(base.widths if is_site else {}), **fit.efficiency.widths},
+        widths={**(base.widths if is_site else {}), **learnt.widths},
     )
     return Calibration(
         runs=timed,
@@ -120,7 +130,8 @@ def calibrate(
         time=time,
         memory=memory,
         efficiency=efficiency,
-        origins=_origins(fit, efficiency, spread if wide is not None else None),
+        origins=_origins(fit, efficiency, spread if wide is not None else None) if is_learnt else {},
+        is_learnt=is_learnt,
     )
 
 
@@ -197,6 +208,7 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
         "fit": {
             "description": calibration.efficiency.fit,
             "used": int(np.count_nonzero(fit.weights)),
+            "is_learnt": calibration.is_learnt,
             "steps": fit.steps,
             "stated_log_sigma": fit.stated_log_sigma,
             "assumed_log_sigma": fit.assumed_log_sigma,

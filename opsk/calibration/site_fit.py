@@ -18,6 +18,8 @@ from opsk.calibration.problem import FitProblem
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.table import FloatColumn, IntColumn
 
+MOST_PARTS = 10
+"""Of so many parts at most each is left out once."""
 _ROUNDS = 10
 """Reweighings of soft L1, after which a few runs weigh what they do."""
 
@@ -41,6 +43,24 @@ class LinearSite:
             found = errors - self.covariance[:, given] @ np.linalg.solve(among, errors[given])
             weights = 1.0 / np.sqrt(1.0 + (found[given] / SITE_NOISE) ** 2)
         return found
+
+    def teaches(self, given: IntColumn) -> bool:
+        """Tell whether the runs at some places, predicted from the others of them, come nearer than before.
+
+        Up to ten runs are left out one by one, more in ten parts. A single run can only be believed.
+        """
+        if len(given) < 2:
+            return True
+        parts = min(len(given), MOST_PARTS)
+        found = np.empty(len(given))
+        for part in range(parts):
+            others = np.arange(len(given)) % parts != part
+            found[~others] = self.log_errors_after(given[others])[given[~others]]
+        return bool(np.abs(found).mean() < np.abs(self.log_errors[given]).mean())
+
+    def learnt_log_errors(self, given: IntColumn) -> FloatColumn:
+        """Return the errors when the runs at some places were given, as before where these teach nothing."""
+        return self.log_errors_after(given) if self.teaches(given) else self.log_errors
 
 
 def linear_site(runs: Sequence[TimedRun], base: Efficiency, *, log_sigma: float) -> LinearSite:

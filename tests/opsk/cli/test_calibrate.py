@@ -11,10 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.calibration.priors import PRIORS
+from opsk.calibration.runs import parse_runs
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.main import opsk
 from opsk.costmodel.efficiency import GpuEfficiency, LinkEfficiency, SoftwareEfficiency
+from opsk.costmodel.predict import predict
 from opsk.costmodel.shipped import DEFAULT
+from opsk.costmodel.table import PlanTable
 from opsk.errors import ConfigError, InputError
 from tests.fakes.tables_of_runs import row, table
 
@@ -35,6 +38,22 @@ def runs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     path = tmp_path_factory.mktemp("runs") / "runs.csv"
     path.write_text(table(*rows, row(id="north-oom", notes="OOM", iter_time_s="")), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def slow_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a table of a site whose runs all take a fifth longer than they are predicted to."""
+    with_plans = table(*(row(id=f"own-{place}", micro_batch=str(place)) for place in (1, 2, 4)))
+    runs = parse_runs(with_plans).runs
+    table_ = PlanTable.of([run.plan for run in runs])
+    predicted = predict(runs[0].model, table_, runs[0].cluster).time.step_s.expected
+    rows = [
+        row(id=run.id, micro_batch=str(run.plan.micro_batch), iter_time_s=repr(1.2 * float(step_s)))
+        for run, step_s in zip(runs, predicted, strict=True)
+    ]
+    path = tmp_path_factory.mktemp("site") / "runs.csv"
+    path.write_text(table(*rows), encoding="utf-8")
     return path
 
 
@@ -90,15 +109,15 @@ def test_people_get_a_table_and_progress_beside_it(runs_file: Path) -> None:
     assert "left out south" not in result.stdout
 
 
-def test_the_written_file_is_what_the_other_commands_take(runs_file: Path, tmp_path: Path) -> None:
+def test_the_written_file_is_what_the_other_commands_take(slow_site: Path, tmp_path: Path) -> None:
     output = tmp_path / "site.toml"
-    shown = json.loads(run(runs_file, "--no-cross-validation", "--output", output, "--json").stdout)
+    shown = json.loads(run(slow_site, "--no-cross-validation", "--output", output, "--json").stdout)
     assert shown["cross_validation"] is None
     assert shown["output"] == str(output)
     found = load_efficiency(output)
     value = shown["parameters"]["gpu.ampere.matmul_fraction"]["value"]
     assert found.for_gpu("ampere").matmul_fraction == pytest.approx(value, rel=1e-3)  # four digits are written
-    assert found.fit.startswith("4 timed runs of 2 sources")
+    assert found.fit.startswith("3 timed runs of 1 sources")
     assert list(tmp_path.iterdir()) == [output]  # nothing unfinished is left beside it
 
 
@@ -111,9 +130,18 @@ def test_a_site_may_name_its_file(runs_file: Path, tmp_path: Path, monkeypatch: 
     assert load_efficiency(None) == DEFAULT
 
 
-def test_a_site_starts_from_what_ships_and_finds_its_offset(runs_file: Path, tmp_path: Path) -> None:
+def test_runs_that_say_nothing_in_common_leave_a_site_as_it_is(runs_file: Path, tmp_path: Path) -> None:
     output = tmp_path / "site.toml"
-    shown = json.loads(run(runs_file, "--no-cross-validation", "--output", output, "--json").stdout)
+    result = run(runs_file, "--no-cross-validation", "--output", output, "--json")
+    assert "times stay as they are predicted now" in result.stderr
+    assert json.loads(result.stdout)["fit"]["is_learnt"] is False
+    site = load_efficiency(output)
+    assert (site.gpu, site.software, site.offset) == (DEFAULT.gpu, DEFAULT.software, DEFAULT.offset)
+
+
+def test_a_site_starts_from_what_ships_and_finds_its_offset(slow_site: Path, tmp_path: Path) -> None:
+    output = tmp_path / "site.toml"
+    shown = json.loads(run(slow_site, "--no-cross-validation", "--output", output, "--json").stdout)
     hopper, site = DEFAULT.for_gpu("hopper"), load_efficiency(output)
     assert site.for_gpu("hopper") == hopper  # of which the site has no runs
     assert site.spread == DEFAULT.spread
