@@ -119,7 +119,7 @@ def calibrate(
         spread=spread,
         offset=offset,
         fit=_description(timed, fit, base if is_site else None),
-        fitted=_cases(timed, fit) | (base.fitted if is_site else frozenset()),
+        fitted=(_cases(timed, fit) if is_learnt else frozenset()) | (base.fitted if is_site else frozenset()),
         fitted_memory=frozenset(cases) | (base.fitted_memory if is_site else frozenset()),
         widths={**(base.widths if is_site else {}), **learnt.widths},
     )

@@ -49,8 +49,6 @@ _QUANTISED_MOMENTS = ("int8", "fp8")
 _TUNING_TASKS = ("sft", "dpo", "grpo")
 _USUAL_RANK = 16
 _DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
-_FP32_OUTPUTS = frozenset({"litgpt"})
-"""Programs whose strategy makes outputs fp32 (lightning/fabric/plugins/precision, ``convert_output``)."""
 _TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
 """Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
 
@@ -206,14 +204,15 @@ def loss_of(cells: Cells, software: RunSoftware) -> Loss:
         return Loss.MEGATRON_FUSED
     if stated == "fused":
         return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
-    if stated == "chunked" and software.name in _FP32_OUTPUTS:
-        return Loss.FP32_KERNEL
+    usual = Loss(software.defaults["loss_kernel"].value)
+    if stated == "chunked" and usual is Loss.FP32_KERNEL:  # chunks of fp32 logits, all of which are kept
+        return usual
     if stated:
         return Loss.FUSED if stated == "liger" else Loss(stated)
     if "compiled_loss" in software.defaults and is_compiled(cells, software):
         return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
-    if software.defaults["loss_kernel"].value == Loss.PLAIN:
-        return Loss.PLAIN
+    if usual is Loss.PLAIN:
+        return usual
     return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
 
 

@@ -1,7 +1,7 @@
-"""What would a site learn from some of its runs? The fit of a site on slopes that are taken once.
+"""The fit of a site's runs on slopes that are taken once, to leave out many choices of them quickly.
 
-`opsk calibrate` fits a site's runs exactly; this is for trying many choices of given runs, and for few runs it differs
-by what the slopes change over a few percent.
+`opsk calibrate` fits all runs exactly, and asks here whether they teach anything. For few runs this differs by what the
+slopes change over a few percent.
 """
 
 from __future__ import annotations

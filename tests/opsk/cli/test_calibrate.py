@@ -137,6 +137,7 @@ def test_runs_that_say_nothing_in_common_leave_a_site_as_it_is(runs_file: Path, 
     assert json.loads(result.stdout)["fit"]["is_learnt"] is False
     site = load_efficiency(output)
     assert (site.gpu, site.software, site.offset) == (DEFAULT.gpu, DEFAULT.software, DEFAULT.offset)
+    assert site.fitted == DEFAULT.fitted
 
 
 def test_a_site_starts_from_what_ships_and_finds_its_offset(slow_site: Path, tmp_path: Path) -> None:
