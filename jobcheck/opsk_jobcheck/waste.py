@@ -211,10 +211,13 @@ def _memory_settings(question: Question, near: Near) -> Iterator[Waste]:
     plan = question.plan
     saves = (near.memory_ratio <= 1 - MIN_SAVED_MEMORY) | (question.verdict is not Verdict.FITS)
     is_free = near.step_ratio <= 1 + MIN_GAIN
-    if plan.sharding is Sharding.NONE and plan.dp > 1:
+    is_needed = question.verdict is not Verdict.FITS
+    # adapters have few states: replicas are then right as long as the base fits
+    if plan.sharding is Sharding.NONE and plan.dp > 1 and (is_needed or not plan.lora_rank):
         change = near.fastest(near.changing("sharding") & saves & is_free)
         if change:
-            what = f"{plan.dp} replicas keep all optimizer states each"
+            states = "the whole base" if plan.lora_rank else "all optimizer states"
+            what = f"{plan.dp} replicas keep {states} each"
             yield Waste(kind=WasteKind.SHARDING, what=what, cost_share=_gain(change), change=change)
     if plan.tp > 1 and not plan.sequence_parallel:
         change = near.fastest(near.changing("sequence_parallel") & saves & is_free)

@@ -251,7 +251,12 @@ COLUMNS: tuple[Column, ...] = (
         ("mfu", _M, "model FLOP utilisation, a ratio"),
         ("hfu", _M, "hardware FLOP utilisation, a ratio"),
         ("peak_mem_gb", _M, "peak memory [10⁹ bytes]"),
-        ("mem_definition", _C, "by which definition", ("allocated", "reserved", "device")),
+        (
+            "mem_definition",
+            _C,
+            "by which definition; empty: what the software prints of itself, else device",
+            ("allocated", "reserved", "device"),
+        ),
         ("mem_rank", _C, "on which rank of the pipeline", ("first", "last", "max")),
     ),
 )  # fmt: skip

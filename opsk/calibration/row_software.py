@@ -367,7 +367,7 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
         return {}
     rank, bits = cells.size("lora_rank"), cells.size("base_bits")
     if rank is None:
-        rank = int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
+        rank = _usual_rank(cells, software)
     targets, stored = cells.choice("lora_targets"), cells.choice("adapter_format")
     if not targets:
         default = software.defaults.get("lora_targets")
@@ -382,6 +382,13 @@ def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
         "adapter_format": AdapterFormat(stored),
         **{name: _holds(cells, software, name) for name in ("lora_dropout", "keeps_base_inputs", "quantised_head")},
     }
+
+
+def _usual_rank(cells: Cells, software: RunSoftware) -> int:
+    """Return the rank of adapters where none is stated."""
+    if "lora_rank" in software.defaults:
+        return int(software.assume(cells, "plan.lora_rank", "lora_rank"))
+    return int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
 
 
 def _holds(cells: Cells, software: RunSoftware, name: str) -> bool:

@@ -17,7 +17,7 @@ from opsk.calibration.columns import BY_NAME
 from opsk.calibration.row_cluster import gpu_of
 from opsk.calibration.row_model import model_of
 from opsk.calibration.row_plan import plan_of
-from opsk.calibration.row_software import attention_is_fused, software_of
+from opsk.calibration.row_software import RunSoftware, attention_is_fused, software_of
 from opsk.costmodel.inputs import MEMORY_INPUTS, TIME_INPUTS
 from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.rules import violations
@@ -220,6 +220,7 @@ def _run(cells: Cells, name: str, line: int) -> Run | None:
     plan, cluster = found
     _note_oddities(cells, model, plan)
     text = cells.text("notes")
+    measured = _comparable(_measured(cells, software, text), cells)
     return Run(
         id=name,
         line=line,
@@ -230,7 +231,7 @@ def _run(cells: Cells, name: str, line: int) -> Run | None:
         plan=plan,
         cluster=cluster,
         assumed=tuple(cells.assumed),
-        measured=_comparable(_measured(cells, text), cells),
+        measured=measured,
         tags=frozenset(word for word in ("DERIVED", *UNUSABLE) if _has_tag(text, word)),
         is_toy=cells.flag("toy") is True,
         problems=(*cells.odd, *violations(model, plan)),
@@ -255,6 +256,14 @@ def _has_tag(text: str, word: str) -> bool:
     return word in text.replace("close to OOM", "")
 
 
+def _memory_definition(cells: Cells, software: RunSoftware) -> str:
+    """Return by which definition memory was measured: stated, or what the framework prints of itself."""
+    stated, usual = cells.choice("mem_definition"), software.defaults.get("memory_definition")
+    if stated or usual is None:
+        return stated
+    return str(cells.assume("measured.mem_definition", usual.value, f"{software.words}: {usual.why}"))
+
+
 def _comparable(measured: Measured, cells: Cells) -> Measured:
     """Return what was measured without the seconds of a step of unknown batch, where a rate stands beside them."""
     rates = (measured.tokens_per_s_per_gpu, measured.tflops_per_gpu, measured.mfu, measured.hfu)
@@ -263,7 +272,7 @@ def _comparable(measured: Measured, cells: Cells) -> Measured:
     return measured
 
 
-def _measured(cells: Cells, notes: str) -> Measured:
+def _measured(cells: Cells, software: RunSoftware, notes: str) -> Measured:
     """Return what a row reports, without the columns that it says are from memory."""
     recalled = cells.text("from_memory")
 
@@ -272,7 +281,8 @@ def _measured(cells: Cells, notes: str) -> Measured:
 
     peak = value("peak_mem_gb")
     convention = cells.choice("flops_convention")
-    counted, definition, rank = (cells.choice(name) for name in ("attn_flops", "mem_definition", "mem_rank"))
+    counted, rank = cells.choice("attn_flops"), cells.choice("mem_rank")
+    definition = _memory_definition(cells, software) if peak else ""
     return Measured(
         step_s=value("iter_time_s"),
         tokens_per_s_per_gpu=value("tokens_per_s_per_gpu"),

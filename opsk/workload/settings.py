@@ -5,10 +5,11 @@ What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothin
 
 from __future__ import annotations
 
+from opsk.workload.adapter_settings import fill_adapters
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
 from opsk.workload.expert_settings import fill_experts
 from opsk.workload.plan import Loss, Offload, Precision, Recompute, Sharding, Software, States
-from opsk.workload.software_defaults import defaults_of
+from opsk.workload.software_defaults import LATEST_MONTH, defaults_of
 
 _SOFTWARE = {
     MEGATRON_LM: Software.MEGATRON_CORE,
@@ -19,8 +20,6 @@ _SOFTWARE = {
     "gpt-neox": Software.DEEPSPEED,
 }
 _MOST_DIGITS = 6
-_LATEST = "9999-12"
-"""A month after all that frameworks changed."""
 _MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments", "packed_qkv")
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
@@ -36,6 +35,7 @@ def fill_settings(filling: Filling) -> None:
     framework = filling.workload.framework
     if framework:
         filling.values.setdefault("plan.software", _SOFTWARE.get(framework, Software.PYTORCH))
+    fill_adapters(filling)
     filling.assume("plan.states", lambda: _states(filling))
     if filling.options.get("optimizer.offload") == "cpu" and not filling.has("plan.offload"):
         filling.values["plan.offload"] = Offload.OPTIMIZER
@@ -66,7 +66,7 @@ def _take_modules(filling: Filling) -> None:
     framework = filling.workload.framework
     if not framework or filling.get("plan.software") is not Software.PYTORCH:
         return
-    found = defaults_of(framework, gpu="", month=_LATEST)
+    found = defaults_of(framework, gpu="", month=LATEST_MONTH)
     for name in _MODULE_SETTINGS:
         if name in found:
             filling.values.setdefault(f"plan.{name}", found[name].value)

@@ -13,6 +13,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_model import name_model
 from opsk_jobcheck.readers.hf_settings import (
     OPTIMIZER,
@@ -28,7 +29,7 @@ from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.recipes import before, close, read_sharding, recipe_of, values_of
 from opsk_jobcheck.readers.shell.values import Invocation
 from opsk_jobcheck.readers.stating import data_parallel_only, state_number, truth, whole
-from opsk_jobcheck.readers.trainable import read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import read_trainable
 
 FRAMEWORK = "axolotl"
 _MODULES = frozenset({"axolotl.cli.train", "axolotl.cli.main"})
@@ -78,7 +79,7 @@ def read_axolotl(match: Match, reading: Reading) -> None:
     if model is not None and not model.why and isinstance(model.value, str) and model.value:
         name_model(model, invocation, reading)
     close(config, invocation, reading, launch=launch, doubt=is_unread)
-    read_trainable(invocation, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config), framework=FRAMEWORK)
 
 
 AXOLOTL = Reader(frameworks=(FRAMEWORK,), recognise=recognise, read=read_axolotl)

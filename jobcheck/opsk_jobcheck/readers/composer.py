@@ -13,6 +13,7 @@ from types import MappingProxyType
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_model import name_model
 from opsk_jobcheck.readers.programs import (
     RECOMPUTE_WORDS,
@@ -36,7 +37,7 @@ from opsk_jobcheck.readers.stating import (
     truth,
     whole,
 )
-from opsk_jobcheck.readers.trainable import read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import read_trainable
 
 COMPOSER = "composer"
 _YAML = (".yaml", ".yml")

@@ -16,6 +16,7 @@ from opsk_jobcheck.readers.accelerate import Launch, launch_of, read_accelerate
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_model import SHAPE, public_name, read_model
 from opsk_jobcheck.readers.hf_settings import (
     FIELDS,
@@ -41,7 +42,7 @@ from opsk_jobcheck.readers.programs import (
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation, Text
 from opsk_jobcheck.readers.stating import cannot_tell_all, data_parallel_only
-from opsk_jobcheck.readers.trainable import read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import read_trainable
 
 TRAINER, TRAINER_DEEPSPEED = "hf-trainer", "hf-trainer+deepspeed"
 TRL, TRL_ACCELERATE = "trl", "trl + accelerate"
@@ -124,7 +125,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     why = config.why or (f"it may be among words that cannot be told: {opaque[0].why}" if opaque else "")
     if why:
         cannot_tell_all(findings, (*FIELDS[:1], "model.seq"), why, invocation.line)
-    read_trainable(invocation, findings, settings=settings_in(config))
+    read_trainable(invocation, findings, settings=settings_in(config), framework=match.framework)
 
 
 HF_TRAINER = Reader(

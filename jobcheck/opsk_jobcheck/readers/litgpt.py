@@ -10,9 +10,11 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from opsk_jobcheck.readers.adapters import ADAPTERS
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_settings import WEIGHTS
 from opsk_jobcheck.readers.programs import SURE, command_of, flagged, named_shape
 from opsk_jobcheck.readers.ranks import MAX_RANKS, NODES_OPTION
@@ -20,7 +22,7 @@ from opsk_jobcheck.readers.ranks import OPTION as RANKS
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation
 from opsk_jobcheck.readers.stating import data_parallel_only, state_numbers, state_truth, state_word, whole
-from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import OPTION, read_trainable
 
 LITGPT = "litgpt"
 _TRAINS = re.compile(r"pretrain|finetune|finetune_\w+|full|lora|adapter|adapter_v2")
@@ -77,10 +79,11 @@ def read_litgpt(match: Match, reading: Reading) -> None:
         data_parallel_only(findings, "LitGPT shards replicas over its devices, nothing else", match.invocation.line)
     _ranks(config, findings)
     kind = _kind(match.invocation)
-    if kind in ("finetune", "lora", "finetune_lora") or "adapter" in kind:
-        findings.options.setdefault(OPTION, f"unknown: only adapters are trained (litgpt {kind})")
-    else:
-        read_trainable(match.invocation, findings, settings=settings_in(config))
+    is_lora = kind in ("finetune", "lora", "finetune_lora")
+    settings = settings_in(config)
+    read_trainable(match.invocation, findings, settings=settings, framework=LITGPT, adapters="lora" if is_lora else "")
+    if (is_lora and (config.why or ADAPTERS not in findings.options)) or "adapter" in kind:
+        findings.options[OPTION] = f"unknown: only adapters are trained (litgpt {kind})"
     why = config.why or "LitGPT has the shapes of its models in Python"
     named_shape(reading, _name(match.invocation, config), why=why, line=match.invocation.line)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.readers.accelerate import launch_of, read_accelerate
+from opsk_jobcheck.readers.adapters import ADAPTERS
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_model import read_model
 from opsk_jobcheck.readers.hf_settings import WEIGHTS, read_settings
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
@@ -20,7 +22,7 @@ from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.recipes import before, close, names_of_values, read_sharding, recipe_of, values_of
 from opsk_jobcheck.readers.shell.values import Invocation, Scalar
 from opsk_jobcheck.readers.stating import state_number, truth
-from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import OPTION, read_trainable
 
 FRAMEWORK = "llama-factory"
 _COMMANDS = ("llamafactory-cli", "llama-factory-cli", "lmf")
@@ -70,7 +72,9 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
     if not config.why or "model_name_or_path" in config.overrides:
         read_model(config, invocation, reading)
     close(config, invocation, reading, launch=launch, doubt=is_unread)
-    read_trainable(invocation, findings, settings=settings_in(config))
+    kind = config.entry("finetuning_type")
+    usual = "lora" if kind is None and not config.why else ""
+    read_trainable(invocation, findings, settings=settings_in(config), framework=FRAMEWORK, adapters=usual)
     _trained(config, findings)
 
 
@@ -114,7 +118,8 @@ def _own(config: ConfigFile, findings: Findings) -> None:
 def _trained(config: ConfigFile, findings: Findings) -> None:
     """Mark what trains less than the whole model: adapters are the default, and forks have kinds of their own."""
     kind = config.entry("finetuning_type")
-    if config.why or OPTION in findings.options or (kind is not None and str(kind.value).lower() == "full"):
+    is_read = OPTION in findings.options or ADAPTERS in findings.options
+    if config.why or is_read or (kind is not None and str(kind.value).lower() == "full"):
         return
     shown = f"finetuning_type {kind.value}" if kind is not None and not kind.why else "no finetuning_type full"
     findings.options[OPTION] = f"unknown: only adapters are trained ({shown[:60]})"

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.programs import RECOMPUTE_WORDS, SHAPE, SURE, program_of, state_global_batch
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation
@@ -24,7 +25,7 @@ from opsk_jobcheck.readers.stating import (
     state_word,
     whole,
 )
-from opsk_jobcheck.readers.trainable import read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import read_trainable
 
 NANOTRON = "nanotron"
 _FLAG = "--config-file"

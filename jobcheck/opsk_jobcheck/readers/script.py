@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opsk.workload.workload import Problem, Unknown, Workload
+from opsk_jobcheck.readers.adapters import ADAPTERS
 from opsk_jobcheck.readers.arguments import Arguments, arguments_of
 from opsk_jobcheck.readers.connectivity import CONNECTIVITY
 from opsk_jobcheck.readers.few_ranks import few_ranks
@@ -168,8 +169,8 @@ def _read(
     if found:
         found[0].read(found[1], reading)
         doubt_what_differs(found[1], READERS, training_only(acting), reading)
-        if TRAINABLE not in findings.options:
-            read_trainable(found[1].invocation, findings)
+        if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
+            read_trainable(found[1].invocation, findings, framework=found[1].framework)
         read_ranks(launch.own if launch else arguments_of(found[1].invocation), findings)
     elif command := training_command(result.invocations):
         reading.model_name = public_name(flagged(arguments_of(command)))

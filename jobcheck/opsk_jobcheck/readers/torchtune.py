@@ -15,6 +15,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.left_out import TORCHTUNE_LEFT_OUT, is_on, list_left_out
 from opsk_jobcheck.readers.programs import (
     RECOMPUTE_WORDS,
@@ -27,7 +28,7 @@ from opsk_jobcheck.readers.programs import (
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation
 from opsk_jobcheck.readers.stating import state_numbers, state_word, truth, whole
-from opsk_jobcheck.readers.trainable import read_trainable, settings_in
+from opsk_jobcheck.readers.trainable import read_trainable
 
 TUNE = "torchtune"
 _RECIPE = re.compile(r"(\w+_)?(finetune|qat|dpo|distillation|grpo)_(\w+_)?(distributed|single_device)(\.py)?")
@@ -107,7 +108,13 @@ def read_torchtune(match: Match, reading: Reading) -> None:
     name = _name(config, flag.value.known if flag is not None else None)
     why = config.why or "the shape of the model is in Python"
     named_shape(reading, name, why=why, line=match.invocation.line)
-    read_trainable(match.invocation, findings, settings=settings_in(config))
+    read_trainable(
+        match.invocation,
+        findings,
+        settings=settings_in(config),
+        framework="" if config.why else TUNE,
+        adapters="qlora" if ".qlora_" in _component(config) else "",
+    )
 
 
 TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)
@@ -170,10 +177,15 @@ def _steps(entry: Entry | None, findings: Findings) -> None:
         findings.cannot_tell("plan.global_batch", why, entry.line, file=entry.file)
 
 
+def _component(config: ConfigFile) -> str:
+    """Return the builder of the model, empty where none is known."""
+    entry = config.entry("model._component_")
+    return str(entry.value) if entry is not None and not entry.why and entry.value is not None else ""
+
+
 def _name(config: ConfigFile, preset: str | None) -> str | None:
     """Return the public model that the file's component, or torchtune's own configuration, is for."""
-    entry = config.entry("model._component_")
-    known = str(entry.value) if entry is not None and not entry.why and entry.value is not None else ""
+    known = _component(config)
     if found := _COMPONENT.fullmatch(known):
         family, size = found[1], found[2].removeprefix(f"{found[1]}_").removesuffix("_instruct").removesuffix("_base")
     elif config.why and preset and (found := _PRESET.fullmatch(preset)):

@@ -1,19 +1,19 @@
-"""Is all of the model trained, and is it alone in memory? Where not, opsk cannot tell how much memory that takes.
+"""Tells whether all of the model is trained, or LoRA adapters, and whether it is alone in memory.
 
-Adapters, frozen parts, quantized bases, and recipes with a second model (a reference, a reward model, a teacher) are
-recognised by the names that training programs give to their settings, whichever program it is.
+Where none of these holds, opsk cannot tell how much memory that takes. Adapters, frozen parts, quantized bases, and
+recipes with a second model (a reference, a reward model, a teacher) are recognised by the names that training programs
+give to their settings, whichever program it is.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
-from opsk_jobcheck.readers.arguments import arguments_of
-from opsk_jobcheck.readers.config_file import ConfigFile
+from opsk_jobcheck.readers.adapters import BASE_BITS, LOADED_AS_TOLD, WEIGHTS, adapters_in
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import Setting, is_off, plain_name, settings_of_command
 from opsk_jobcheck.readers.shell.values import Invocation
 
 OPTION = "trainable"
@@ -22,23 +22,20 @@ _UNKNOWN = "unknown: "
 MAX_SHOWN = 60
 MAX_PATH_CHARS = 512
 """Longest word that is looked at as the path of a program."""
-MAX_SETTINGS = 2000
-MAX_DEPTH = 6
-
-_OFF = frozenset({"", "0", "0.0", "false", "no", "off", "none", "null", "~", "full", "[]", "{}", "disabled"})
+_ADAPTERS, _QUANTISED = "only adapters are trained", "the weights are quantized"
 _SWITCHES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
-        ("only adapters are trained", r"(use|with|enable|do|train|apply)_?(peft|q?lora|adapters?)|q?lora|use_dora"),
-        ("only adapters are trained", r"adapter|adapter_type|peft|peft_(method|scheme|type|config)"),
+        (_ADAPTERS, r"(use|with|enable|do|train|apply)_?(peft|q?lora|adapters?)|q?lora|use_dora"),
+        (_ADAPTERS, r"adapter|adapter_type|peft|peft_(method|scheme|type|config)"),
     )
 )
 """Settings that decide alone: where one says no, the details below are left over from a recipe."""
 _DETAILS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
-        ("only adapters are trained", r"q?lora_(r|rank|dim|alpha|target(_modules|_linear)?|modules(_to_save)?|layers)"),
-        ("only adapters are trained", r"peft_.+|adapter_(dim|size|rank|name_or_path)"),
+        (_ADAPTERS, r"q?lora_(r|rank|dim|alpha|target(_modules|_linear)?|modules(_to_save)?|layers)"),
+        (_ADAPTERS, r"peft_.+|adapter_(dim|size|rank|name_or_path)"),
         ("part of the model is frozen", r"freeze_(trainable|extra)_.+"),
     )
 )
@@ -51,7 +48,7 @@ _OTHERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|num_layers_unfrozen|tune_mm_mlp_adapter|.*(?<!un)frozen",
         ),
         (
-            "the weights are quantized",
+            _QUANTISED,
             r"load_in_(4|8)_?bit|(bnb|quantize)_4bit_.+|quantize_base|use_4bit|use_8bit_base",
         ),
         (
@@ -69,13 +66,13 @@ _VALUES: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (what, re.compile(name), re.compile(value, re.IGNORECASE))
     for what, name, value in (
         (
-            "only adapters are trained",
+            _ADAPTERS,
             r"(finetuning|fine_tuning|tuning|train|training|tuner|finetune)_(type|mode|scheme|method)",
             r"q?lora|dora|adapters?|ia3|oft|p_?tuning|prefix.*|prompt.*|longlora|adalora|peft",
         ),
         ("part of the model is frozen", r"(finetuning|tuning|train|tuner)_(type|mode)", r"freeze"),
         (
-            "the weights are quantized",
+            _QUANTISED,
             r"quantization(_bit|_config)?|quantize",
             r"[248]|(int|nf|fp)?[48][ _-]?bits?|(nf|int)[48]",
         ),
@@ -96,7 +93,7 @@ _PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|(train|run|main|finetune)_(dpo|ppo|grpo|rloo|rlhf|kto)(_\w+)?(\.py)?$",
         ),
         (
-            "only adapters are trained",
+            _ADAPTERS,
             r"(^|[/._-])q?lora([._-][\w.-]*)?(\.py)?$|(finetune|train|run)_q?lora\w*(\.py)?$",
         ),
         ("a teacher is in memory too", r"(^|[/._-])(distill(ation)?|knowledge_distillation)([._-][\w.-]*)?\.py$"),
@@ -109,18 +106,15 @@ _SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "rlhf"})
 _WITH_SUBCOMMANDS = frozenset({"trl", "swift", "tune", "ilab"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting of a training program, from its command line or a file; ``value`` is ``None`` where unknown."""
-
-    name: str
-    value: str | None
-    line: int = 0
-    file: str = ""
-
-
-def read_trainable(invocation: Invocation, findings: Findings, *, settings: Iterable[Setting] = ()) -> None:
-    """State in ``findings.options`` that the trainable part is unknown, where the command or its files say so.
+def read_trainable(
+    invocation: Invocation,
+    findings: Findings,
+    *,
+    settings: Iterable[Setting] = (),
+    framework: str = "",
+    adapters: str = "",
+) -> None:
+    """State in ``findings.options`` which adapters are trained, or that the trainable part is unknown.
 
     Parameters
     ----------
@@ -128,27 +122,23 @@ def read_trainable(invocation: Invocation, findings: Findings, *, settings: Iter
         The training command.
     settings
         What configuration files of the command say, dotted names included.
+    framework
+        Whose adapters they would be; those of others are not read.
+    adapters
+        The kind that the program trains by itself, such as ``lora``; empty where it trains the whole model.
     """
-    given = _of_command(invocation)
-    reason = _of_settings([*given, *settings], findings.file) or _of_programs(invocation, findings.file)
-    if reason:
-        findings.options[OPTION] = _UNKNOWN + reason
-
-
-def settings_in(config: ConfigFile) -> Iterator[Setting]:
-    """Yield the settings of a configuration file, for `read_trainable`."""
-    waiting: list[tuple[str, ...]] = [(key,) for key in config.names()]
-    for _ in range(MAX_SETTINGS):
-        if not waiting:
+    of_files = list(settings)
+    given = [*settings_of_command(invocation, wanted=_counts), *of_files]
+    reasons = [*_of_settings(given, findings.file), *_of_programs(invocation, findings.file)]
+    kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
+    if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:
+        read = adapters_in([*of_files, *settings_of_command(invocation)], framework, kind=adapters)
+        if read and (BASE_BITS in read or WEIGHTS in findings.options or framework not in LOADED_AS_TOLD):
+            findings.options |= read
             return
-        path = waiting.pop(0)
-        below = config.names(*path) if len(path) < MAX_DEPTH else ()
-        entry = config.entry(*path)
-        if below:
-            waiting.extend((*path, key) for key in below)
-        elif entry is not None:
-            value = None if entry.why else "null" if entry.value is None else str(entry.value)
-            yield Setting(name=".".join(path), value=value, line=entry.line, file=entry.file)
+    if reasons:
+        what, place = reasons[0]
+        findings.options[OPTION] = f"{_UNKNOWN}{what} ({place})"
 
 
 def why_unknown(options: Iterable[tuple[str, str]]) -> str | None:
@@ -157,41 +147,24 @@ def why_unknown(options: Iterable[tuple[str, str]]) -> str | None:
     return value.removeprefix(_UNKNOWN) if value.startswith(_UNKNOWN) else None
 
 
-def _of_command(invocation: Invocation) -> Iterator[Setting]:
-    """Yield the flags, overrides and ``key=value`` words of a command."""
-    found = arguments_of(invocation)
-    for argument in (*found.flags.values(), *found.overrides.values()):
-        if argument.certain and _counts(argument.written or argument.flag):
-            # a flag that takes no value is on
-            value = argument.value.known if argument.value.parts else "true"
-            yield Setting(name=argument.written or argument.flag, value=value, line=argument.line)
-    for word, known in zip(invocation.words, invocation.known_words, strict=True):
-        if "=" not in known:
-            continue
-        name, _, value = known.partition("=")
-        if re.fullmatch(r"\+{0,2}[A-Za-z_][\w.]*", name):
-            yield Setting(name=name.lstrip("+"), value=value, line=word.line)
-
-
-def _of_settings(settings: list[Setting], script: str) -> str | None:
-    """Return the first reason that settings give."""
-    rows = [(_plain(setting.name), setting) for setting in settings]
+def _of_settings(settings: list[Setting], script: str) -> Iterator[tuple[str, str]]:
+    """Yield what settings say is not trained or is in memory too, and where."""
+    rows = [(plain_name(setting.name), setting) for setting in settings]
     rows = [(name, setting) for name, setting in rows if len(name) <= MAX_SHOWN]
-    is_denied = any(_is_off(setting.value) and _rules_of(name)[0] for name, setting in rows) or any(
+    is_denied = any(is_off(setting.value) and _rules_of(name)[0] for name, setting in rows) or any(
         _says_all(name, setting.value) for name, setting in rows
     )
     for name, setting in rows:
         switch, detail, other = _rules_of(name)
         what = switch or (None if is_denied else detail) or other or _of_value(name, setting.value)
-        if what and not _is_off(setting.value):
-            return f"{what} ({_shown(setting, script)})"
-    return None
+        if what and not is_off(setting.value):
+            yield what, _shown(setting, script)
 
 
 @lru_cache(maxsize=4096)
 def _counts(written: str) -> bool:
     """Tell whether a setting of this name can say anything at all."""
-    name = _plain(written)
+    name = plain_name(written)
     return any(_rules_of(name)) or bool(_values_of(name)) or name in _KINDS
 
 
@@ -224,8 +197,8 @@ def _says_all(name: str, value: str | None) -> bool:
     return name in _KINDS and (value or "").strip().lower() == "full"
 
 
-def _of_programs(invocation: Invocation, script: str) -> str | None:
-    """Return the reason that the name of the program gives."""
+def _of_programs(invocation: Invocation, script: str) -> Iterator[tuple[str, str]]:
+    """Yield what the name of the program says, and where."""
     texts = invocation.known_words
     if "-m" in texts or not _SUBCOMMANDS.isdisjoint(texts) or any(text.endswith("tune") for text in texts):
         telling = list(range(len(texts)))
@@ -239,24 +212,13 @@ def _of_programs(invocation: Invocation, script: str) -> str | None:
         if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):
             what = next((what for what, pattern in _PROGRAMS if pattern.search(text)), None)
             if what:
-                return f"{what} ({_place(text.rpartition('/')[2][:MAX_SHOWN], script, word.line)})"
+                yield what, _place(text.rpartition("/")[2][:MAX_SHOWN], script, word.line)
         before.add(text.rpartition("/")[2])
-    return None
 
 
 def _is_recipe(before: set[str], text: str) -> bool:
     """Tell whether a word is what ``tune run`` is to run: ``lora_finetune_distributed``."""
     return "tune" in before and "run" in before and re.fullmatch(r"\w+", text) is not None
-
-
-def _plain(name: str) -> str:
-    """Return the last part of a dotted name in the one spelling that the rules have."""
-    return name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
-
-
-def _is_off(value: str | None) -> bool:
-    """Tell whether a setting is switched off; one that cannot be told is taken for on."""
-    return value is not None and value.strip().lower() in _OFF
 
 
 def _shown(setting: Setting, script: str) -> str:

@@ -19,6 +19,7 @@ NOTHING_SPECIAL = (0, 1, False, "none")
 """Assumed values that mean "the script does not use this": they are in the JSON, not on the terminal."""
 BY_ARITHMETIC = ("model.head_dim",)
 """Assumed values that follow from others by the usual definition: they are in the JSON alone as well."""
+_FULL_BASE_BITS = 16
 _MODEL_SHOWN = ("model.layers", "model.hidden", "model.seq")
 EVIDENCE_SHOWN = (*_MODEL_SHOWN, "plan.tp", "plan.pp", "plan.micro_batch", "plan.global_batch")
 
@@ -42,6 +43,9 @@ def headline(advice: Advice) -> Line:
         parts.append(f"seq {model.seq}")
     if complete_plan:
         parts.append(complete_plan.precision.value)
+    if complete_plan and complete_plan.lora_rank:
+        base = f", {complete_plan.base_bits}-bit base" if complete_plan.base_bits < _FULL_BASE_BITS else ""
+        parts.append(f"LoRA rank {complete_plan.lora_rank}{base}")
     return Line(label="", text=" · ".join(parts), brief=" · ".join(parts), weight=Weight.HEADLINE)
 
 

@@ -143,10 +143,11 @@ def test_sixteen_bits_without_autocast_are_the_states_too() -> None:
     )
 
 
-def test_an_empty_adapter_trains_all_and_a_named_one_is_marked() -> None:
-    assert "trainable" not in dict(read(recipe=RECIPE + "adapter:\nlora_r:\n").options)
-    workload = read(recipe=RECIPE + "adapter: qlora\nlora_r: 32\nload_in_4bit: true\n")
-    assert dict(workload.options)["trainable"].startswith("unknown")
+def test_an_empty_adapter_trains_all_and_a_named_one_is_read() -> None:
+    options = dict(read(recipe=RECIPE + "adapter:\nlora_r:\n").options)
+    assert not {"trainable", "adapters"} & options.keys()
+    options = dict(read(recipe=RECIPE + "adapter: qlora\nlora_r: 32\nload_in_4bit: true\n").options)
+    assert (options["adapters"], options["adapters.rank"], options["adapters.base_bits"]) == ("lora", "32", "4")
 
 
 def test_what_is_left_out_is_assumed_as_axolotl_has_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk_jobcheck.readers.config_file import MAX_CONFIG_CHARS, ConfigFile, read_config_file
-from opsk_jobcheck.readers.trainable import settings_in
+from opsk_jobcheck.readers.given_settings import settings_in
 
 
 def read(text: str, path: str = "c.yaml") -> ConfigFile:

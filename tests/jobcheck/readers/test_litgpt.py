@@ -91,17 +91,30 @@ def test_the_model_is_named_on_the_command_line(run: str, name: str | None) -> N
 @pytest.mark.parametrize(
     ("run", "is_unknown"),
     [
-        ("litgpt finetune_lora X", True),
-        ("litgpt finetune X", True),
-        ("litgpt finetune lora --checkpoint_dir X", True),
+        ("litgpt finetune_lora X --config missing.yaml", True),
         ("litgpt finetune_adapter_v2 X", True),
+        ("litgpt finetune_lora X", False),
         ("litgpt finetune_full X", False),
         ("litgpt pretrain X", False),
     ],
 )
-def test_adapters_leave_the_trainable_part_unknown(run: str, *, is_unknown: bool) -> None:
+def test_adapters_that_cannot_be_told_leave_the_trainable_part_unknown(run: str, *, is_unknown: bool) -> None:
     options = dict(trained(run=run, file=None).options)
     assert options.get("trainable", "").startswith("unknown") == is_unknown
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        ("litgpt finetune X", {}),
+        ("litgpt finetune lora --checkpoint_dir X", {}),
+        ("litgpt finetune_lora X --lora_r 32 --lora_mlp true", {"adapters.rank": "32", "adapters.targets": "all"}),
+        ("litgpt finetune_lora X --quantize bnb.nf4-dq", {"adapters.base_bits": "4"}),
+    ],
+)
+def test_adapters_are_read(run: str, found: dict[str, str]) -> None:
+    options = dict(trained(run=run, file=None).options)
+    assert {name: options[name] for name in options if name.startswith("adapters")} == {"adapters": "lora"} | found
 
 
 def test_a_shape_of_its_own_is_read() -> None:

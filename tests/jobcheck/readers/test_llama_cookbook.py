@@ -61,8 +61,13 @@ def test_programs_are_recognised(run: str) -> None:
     assert (workload.framework, workload.plan.dp) == ("llama-cookbook", 4)
 
 
-def test_adapters_leave_the_trainable_part_unknown() -> None:
-    options = dict(trained("--use_peft --peft_method lora").options)
+def test_adapters_are_read() -> None:
+    options = dict(trained("--use_peft --peft_method lora --quantization 4bit").options)
+    assert (options["adapters"], options["adapters.base_bits"]) == ("lora", "4")
+
+
+def test_other_adapters_leave_the_trainable_part_unknown() -> None:
+    options = dict(trained("--use_peft --peft_method llama_adapter").options)
     assert options["trainable"].startswith("unknown")
 
 

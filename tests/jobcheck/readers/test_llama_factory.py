@@ -123,7 +123,7 @@ def test_deepspeed_is_read_where_it_can_be() -> None:
     assert blind.wanted_files == ("ds3.json",)
 
 
-@pytest.mark.parametrize("kind", ["lora", "freeze", "oft", "hydralora", "$KIND"])
+@pytest.mark.parametrize("kind", ["freeze", "oft", "hydralora", "$KIND"])
 def test_what_trains_a_part_is_marked(kind: str) -> None:
     workload = read(f"{TRAIN} finetuning_type={kind}")
     assert dict(workload.options)["trainable"].startswith("unknown")
@@ -131,7 +131,13 @@ def test_what_trains_a_part_is_marked(kind: str) -> None:
 
 def test_adapters_are_the_default() -> None:
     workload = read(TRAIN, recipe=RECIPE.replace("finetuning_type: full\n", ""))
-    assert dict(workload.options)["trainable"].startswith("unknown")
+    assert dict(workload.options)["adapters"] == "lora"
+
+
+@pytest.mark.parametrize("unread", ["use_dora=true", "use_unsloth=true", "additional_target=embed_tokens,lm_head"])
+def test_adapters_beside_what_is_not_counted_are_unknown(unread: str) -> None:
+    workload = read(f"{TRAIN} finetuning_type=lora {unread}")
+    assert dict(workload.options)["trainable"].startswith("unknown: only adapters are trained")
 
 
 def test_the_variables_of_its_launcher_count_ranks_where_slurm_was_not_asked() -> None:

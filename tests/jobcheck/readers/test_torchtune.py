@@ -82,9 +82,14 @@ def test_components_name_public_models(component: str, name: str | None) -> None
     assert trained(file=FILE.replace("torchtune.models.llama3_1.llama3_1_8b", component)).model.name == name
 
 
-def test_adapters_leave_the_trainable_part_unknown() -> None:
-    workload = trained(run=RUN.replace("full_finetune", "lora_finetune"))
-    assert dict(workload.options)["trainable"].startswith("unknown")
+def test_adapters_are_read() -> None:
+    options = dict(trained(run=RUN.replace("full_finetune", "lora_finetune") + " model.lora_rank=64").options)
+    assert (options["adapters"], options["adapters.rank"]) == ("lora", "64")
+
+
+def test_adapters_inside_of_torchtune_leave_the_trainable_part_unknown() -> None:
+    run = "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device"
+    assert dict(trained(run=run).options)["trainable"].startswith("unknown")
 
 
 def test_a_recipe_for_one_device_shards_nothing() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from opsk_jobcheck.readers.config_file import read_config_file
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.shell.values import Invocation, literal, unknown
-from opsk_jobcheck.readers.trainable import OPTION, read_trainable, settings_in, why_unknown
+from opsk_jobcheck.readers.trainable import OPTION, read_trainable, why_unknown
 
 
 def reason(command: str, config: str = "", form: str = "yaml") -> str | None:

@@ -100,6 +100,17 @@ def test_memory_is_what_the_row_defines(definition: str) -> None:
     assert found.memory.measured == 30e9
 
 
+@pytest.mark.parametrize(
+    ("software", "definition"), [("nanotron", "allocated"), ("ms-swift", "reserved"), ("megatron-lm", "device")]
+)
+def test_memory_that_no_row_defines_is_what_the_framework_prints(software: str, definition: str) -> None:
+    # nanotron prints torch.cuda.max_memory_allocated, ms-swift max_memory_reserved; of others nothing is known
+    (found,) = validated(row(software=software, peak_mem_gb="30")).rows
+    assert found.prediction.memory_bytes.expected == found.prediction.definitions[definition]
+    noted = [entry.value for entry in found.run.assumed if entry.field == "measured.mem_definition"]
+    assert noted == ([] if definition == "device" else [definition])
+
+
 def test_an_out_of_memory_run_that_is_said_to_fit_is_missed() -> None:
     calls = validated(row(id="x-1", notes="OOM on 80GB GPUs", layers="4", params_b="")).report.out_of_memory
     assert (calls.out_of_memory, calls.missed) == (1, ("x-1",))

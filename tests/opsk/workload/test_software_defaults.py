@@ -57,6 +57,8 @@ VALUES = {
     "lora_dropout": {True, False},
     "keeps_base_inputs": {True, False},
     "packed_qkv": {True, False},
+    "lora_rank": {8, 16},
+    "memory_definition": {"allocated", "reserved"},
 }
 
 
