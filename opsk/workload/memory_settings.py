@@ -52,6 +52,8 @@ def _take_kernels(filling: Filling) -> None:
         filling.values["plan.loss"] = Loss.MEGATRON_FUSED
     elif kernel == "chunked":
         filling.values["plan.loss"] = Loss.CHUNKED
+    elif kernel == "fused":
+        filling.values["plan.loss"] = Loss.FUSED
     if (step := _said(filling, "optimizer.step")) in set(OptimizerStep):
         filling.values["plan.optimizer_step"] = OptimizerStep(step)
     if (kept := _said(filling, "optimizer.keeps")) in set(Optimizer):

@@ -14,6 +14,7 @@ from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
+from opsk_jobcheck.readers.hf_memory import read_memory
 from opsk_jobcheck.readers.hf_model import name_model
 from opsk_jobcheck.readers.hf_settings import (
     OPTIMIZER,
@@ -67,6 +68,7 @@ def read_axolotl(match: Match, reading: Reading) -> None:
             if is_open(findings, "plan.precision"):
                 findings.state("plan.precision", precision, entry.line, entry.text, file=entry.file)
     read_recompute(config.entry("gradient_checkpointing"), findings)
+    read_memory(config, findings)
     optimizer = config.entry("optimizer")
     if optimizer is not None and isinstance(optimizer.value, str):
         findings.options[OPTIMIZER] = optimizer.value.lower()[:40]

@@ -17,6 +17,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
+from opsk_jobcheck.readers.hf_memory import read_memory
 from opsk_jobcheck.readers.hf_model import SHAPE, public_name, read_model
 from opsk_jobcheck.readers.hf_settings import (
     FIELDS,
@@ -108,6 +109,7 @@ def read_hf_trainer(match: Match, reading: Reading) -> None:
     config = _settings(program, invocation, reading)
     is_trl = match.framework in (TRL, TRL_ACCELERATE)
     read_settings(config, findings, lengths=_LENGTHS_TRL if is_trl else LENGTHS)
+    read_memory(config, findings)
     has_deepspeed = read_deepspeed_of(config, invocation, reading)
     has_fsdp = read_fsdp_of(config, invocation, reading)
     if launch:

@@ -105,7 +105,8 @@ def is_on(entry: Entry | None) -> bool:
 def _is_among(value: object, harmless: Iterable[object]) -> bool:
     """Tell whether a value is one of those that change nothing, whether a file or a flag gives it."""
     text = str(value).strip().lower()
-    return any(value == one or text == str(one).lower() or _number(text) == one for one in harmless)
+    number = _number(text)
+    return any(value == one or text == str(one).lower() or (number is not None and number == one) for one in harmless)
 
 
 def _number(text: str) -> float | None:

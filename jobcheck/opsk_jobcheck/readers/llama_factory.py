@@ -14,6 +14,7 @@ from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
+from opsk_jobcheck.readers.hf_memory import read_memory
 from opsk_jobcheck.readers.hf_model import read_model
 from opsk_jobcheck.readers.hf_settings import WEIGHTS, read_settings
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
@@ -64,6 +65,7 @@ def read_llama_factory(match: Match, reading: Reading) -> None:
     _environment(reading)
     reading.few_ranks = _few_ranks(invocation, reading)
     read_settings(config, findings, lengths=_LENGTHS)
+    read_memory(config, findings)
     _own(config, findings)
     is_unread = read_sharding(config, invocation, reading)
     launch = launch_of(before(invocation, program), invocation, reading)

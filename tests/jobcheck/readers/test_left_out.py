@@ -36,9 +36,11 @@ def titan(more: str) -> Workload:
         ('{"zero_optimization": {"reduce_bucket_size": "auto", "sub_group_size": 1e9}}', []),
         ('{"zero_optimization": {"zero_hpz_partition_size": 8}}', ["zero_hpz_partition_size"]),
         ('{"zero_optimization": {"reduce_bucket_size": 500000000}}', []),
+        ('{"zero_optimization": {"zero_quantized_weights": true}}', ["zero_quantized_weights"]),
+        ('{"zero_optimization": {"zero_quantized_weights": false}}', []),
     ],
 )
-def test_sizes_other_than_those_that_are_counted_are_named(text: str, names: list[str]) -> None:
+def test_settings_other_than_those_that_are_counted_are_named(text: str, names: list[str]) -> None:
     findings = Findings("job.sh")
     list_left_out(read_config_file(text, path="ds.json"), DEEPSPEED_LEFT_OUT, findings)
     assert [name.rpartition(".")[2] for name in findings.options] == names
