@@ -237,7 +237,7 @@ COLUMNS: tuple[Column, ...] = (
         ("quantised_head", _F, "the head is quantised with the base"),
         ("lora_dropout", _F, "inputs of adapters pass a dropout"),
         ("keeps_base_inputs", _F, "products with a 4-bit base keep their inputs (bitsandbytes before 0.43.2)"),
-        ("packed_qkv", _F, "one product makes queries, keys and values, which values keep"),
+        ("qkv_layout", _C, "where queries, keys and values lie", ("separate", "packed", "permuted")),
         ("packed", _F, "several documents in one sequence; `no`: padded to the longest of a micro-batch"),
         ("data", _C, "data", ("mock", "real")),
     ),

@@ -20,6 +20,7 @@ from opsk.workload.plan import (
     Offload,
     Optimizer,
     OptimizerStep,
+    QkvLayout,
     Recompute,
     Sharding,
     Software,
@@ -319,10 +320,11 @@ def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
     return Sharding(software.assume(cells, "plan.sharding", "sharding"))
 
 
-def details_of(cells: Cells, software: RunSoftware) -> dict[str, bool]:
+def details_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
     """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
-    found: dict[str, bool] = {}
-    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "packed_qkv"):
+    layout = cells.choice("qkv_layout") or _default(software, "qkv_layout", otherwise=QkvLayout.SEPARATE)
+    found: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
+    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
         stated = cells.flag(name)
         found[name] = stated if stated is not None else bool(_default(software, name))
     stated = cells.flag("tp_async")

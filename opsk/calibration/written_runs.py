@@ -24,6 +24,7 @@ from opsk.workload.plan import (
     Optimizer,
     Plan,
     Precision,
+    QkvLayout,
     Schedule,
     Sharding,
     Software,
@@ -67,14 +68,14 @@ COLUMNS = (
     ),
     *("schedule", "offload", "finetuning", "lora_rank", "lora_targets", "adapter_format", "base_bits"),
     *("reentrant", "keeps_gathered", "fused_norms", "expandable_segments", "upcast_base", "reduce_dtype", "packed"),
-    *("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv"),
+    *("quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout"),
     *("micro_batch", "global_batch", "iter_time_s"),
     *("recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params"),
 )
-_KEPT = ("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv")
+_KEPT = ("quantised_head", "lora_dropout", "keeps_base_inputs")
 """Flags that are written where they hold only."""
 _NEWER = frozenset(
-    {"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", *_KEPT}
+    {"recompute_modules", "recompute_method", "recompute_layers", "offload_modules", "fp8_params", "qkv_layout", *_KEPT}
 )
 """Columns that tables of 0.1.0 lack: needed where a row says something there."""
 _NAMES = {
@@ -274,6 +275,7 @@ def _values(job: RunOfJob) -> dict[str, object]:
         "base_bits": plan.base_bits if plan.lora_rank else "",
         **{name: "yes" if getattr(plan, name) else "no" for name in _FLAGS},
         **{name: "yes" if getattr(plan, name) else "" for name in _KEPT},
+        "qkv_layout": "" if plan.qkv_layout is QkvLayout.SEPARATE else plan.qkv_layout.value,
         "reduce_dtype": "bf16" if plan.reduces_16bit else "fp32",
         "packed": "no" if plan.varied_lengths else "yes",
         "micro_batch": plan.micro_batch,

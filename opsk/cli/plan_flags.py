@@ -155,7 +155,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "quantised_head": "The head is quantised with the base, or not.",
         "lora_dropout": "Inputs of adapters pass a dropout, or not.",
         "keeps_base_inputs": "Products with a 4-bit base keep their inputs, or not.",
-        "packed_qkv": "Values keep the one product of queries, keys and values, or not.",
+        "qkv_layout": "Where queries, keys and values lie.",
         "reentrant": "Layers are recomputed by reentrant checkpoints, or not.",
         "keeps_gathered": "Inputs gathered over tp are kept for the backward, or not.",
         "reduces_16bit": "Gradients are sent in 16 bits, or as they are kept.",

@@ -23,6 +23,7 @@ from opsk.workload.plan import (
     OptimizerStep,
     Plan,
     Precision,
+    QkvLayout,
     Recompute,
     Schedule,
     Sharding,
@@ -54,6 +55,7 @@ OFFLOAD_BITS = {module: 1 << place for place, module in enumerate(OffloadModule)
 """A list of modules is a column of whole numbers, with a bit for each module."""
 LORA_TARGETS = tuple(LoraTargets)
 ADAPTER_FORMATS = tuple(AdapterFormat)
+QKV_LAYOUTS = tuple(QkvLayout)
 
 _CODES: Mapping[str, tuple[Any, ...]] = {
     "sharding": SHARDINGS,
@@ -71,13 +73,14 @@ _CODES: Mapping[str, tuple[Any, ...]] = {
     "moe_gemm": MOE_GEMMS,
     "lora_targets": LORA_TARGETS,
     "adapter_format": ADAPTER_FORMATS,
+    "qkv_layout": QKV_LAYOUTS,
     **dict.fromkeys(("gradient_format", "master_format", "moment_format", "second_moment_format"), STATE_FORMATS),
 }
 _BITS: Mapping[str, Mapping[Any, int]] = {"recompute_modules": RECOMPUTE_BITS, "offload_modules": OFFLOAD_BITS}
 _YES_OR_NO = (
     *("sequence_parallel", "overlap", "tp_overlap", "compiled", "fused_moe", "moe_permute_fusion", "ep_overlap"),
     *("tp_async", "cuda_graphs", "fp8_weights", "upcast_base", "expandable_segments"),
-    *("quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv"),
+    *("quantised_head", "lora_dropout", "keeps_base_inputs"),
     *("reentrant", "keeps_gathered", "reduces_16bit", "fused_norms", "varied_lengths"),
 )
 _RATIOS = ("frozen_fraction", "offload_fraction")
@@ -146,7 +149,7 @@ class PlanTable:
     quantised_head: BoolColumn
     lora_dropout: BoolColumn
     keeps_base_inputs: BoolColumn
-    packed_qkv: BoolColumn
+    qkv_layout: IntColumn
     reentrant: BoolColumn
     keeps_gathered: BoolColumn
     reduces_16bit: BoolColumn

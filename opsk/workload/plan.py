@@ -200,6 +200,17 @@ class LoraTargets(StrEnum):
     """The projections of queries and values (PEFT's choice for most models)."""
 
 
+class QkvLayout(StrEnum):
+    """Where queries, keys and values lie, which decides what is kept of them beside what attention reads."""
+
+    SEPARATE = "separate"
+    """In tensors of their own, or read where one product left them (most)."""
+    PACKED = "packed"
+    """Values in the one product of all three, beside rotated queries and keys (litgpt)."""
+    PERMUTED = "permuted"
+    """Queries in a permuted copy of it, beside copies of keys and values; and a copy of the output (nanotron)."""
+
+
 class AdapterFormat(StrEnum):
     """In which format LoRA adapters are kept, which decides what is kept of their inputs."""
 
@@ -334,9 +345,9 @@ class Plan:
         Whether inputs of adapters pass a dropout: each adapter then keeps its own, and a mask.
     keeps_base_inputs
         Whether products with a 4-bit base keep their inputs, which nothing reads (bitsandbytes before 0.43.2).
-    packed_qkv
-        Whether one product makes queries, keys and values, and attention reads them where they lie (litgpt): values
-        then keep the whole product. Where heads share keys and values, these are repeated for each head instead.
+    qkv_layout
+        Where queries, keys and values lie. Packed, values keep the whole product; where heads share keys and values,
+        these are repeated for each head instead. Permuted, queries keep it where every head has keys of its own.
     reentrant
         Whether layers are recomputed by PyTorch's reentrant checkpoints (transformers before 5). FSDP of frozen weights
         then holds inputs of layers and their gradients to the end of the backward.
@@ -412,7 +423,7 @@ class Plan:
     quantised_head: bool = False
     lora_dropout: bool = False
     keeps_base_inputs: bool = False
-    packed_qkv: bool = False
+    qkv_layout: QkvLayout = QkvLayout.SEPARATE
     reentrant: bool = False
     keeps_gathered: bool = False
     reduces_16bit: bool = False

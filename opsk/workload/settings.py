@@ -8,7 +8,7 @@ from __future__ import annotations
 from opsk.workload.adapter_settings import fill_adapters
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
 from opsk.workload.expert_settings import fill_experts
-from opsk.workload.plan import Loss, Offload, Precision, Recompute, Sharding, Software, States
+from opsk.workload.plan import Loss, Offload, Precision, QkvLayout, Recompute, Sharding, Software, States
 from opsk.workload.software_defaults import LATEST_MONTH, defaults_of
 
 _SOFTWARE = {
@@ -20,7 +20,7 @@ _SOFTWARE = {
     "gpt-neox": Software.DEEPSPEED,
 }
 _MOST_DIGITS = 6
-_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments", "packed_qkv")
+_MODULE_SETTINGS = ("fused_norms", "keeps_gathered", "reduces_16bit", "expandable_segments")
 _FP8_RECIPES = {
     "tensorwise": Precision.FP8_CURRENT,
     "rowwise": Precision.FP8_ROWWISE,
@@ -70,6 +70,8 @@ def _take_modules(filling: Filling) -> None:
     for name in _MODULE_SETTINGS:
         if name in found:
             filling.values.setdefault(f"plan.{name}", found[name].value)
+    if layout := found.get("qkv_layout"):
+        filling.values.setdefault("plan.qkv_layout", QkvLayout(layout.value))
     if found["loss_kernel"].value == Loss.FP32_KERNEL:
         filling.values.setdefault("plan.loss", Loss.FP32_KERNEL)
 

@@ -17,7 +17,7 @@ SETTINGS = (
     *("moe_dispatcher", "moe_gemm", "moe_permute_fusion", "fused_moe"),
     *("compiled_loss", "recompute", "stage_balance", "micro_batch", "pretrain_micro_batch"),
     *("lora_targets", "adapter_format", "upcast_base", "reentrant", "keeps_gathered", "reduces_16bit", "fused_norms"),
-    *("expandable_segments", "quantised_head", "lora_dropout", "keeps_base_inputs", "packed_qkv", "memory_definition"),
+    *("expandable_segments", "quantised_head", "lora_dropout", "keeps_base_inputs", "qkv_layout", "memory_definition"),
     "lora_rank",
 )
 LATEST_MONTH = "9999-12"

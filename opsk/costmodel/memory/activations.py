@@ -20,8 +20,8 @@ from opsk.costmodel.mixers import mixer_bytes
 from opsk.costmodel.pipeline import Stages
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import LORA_TARGETS, OFFLOADS, PRECISIONS, BoolColumn, FloatColumn, PlanTable
-from opsk.workload.plan import LoraTargets, Offload, Precision
+from opsk.costmodel.table import LORA_TARGETS, OFFLOADS, PRECISIONS, QKV_LAYOUTS, BoolColumn, FloatColumn, PlanTable
+from opsk.workload.plan import LoraTargets, Offload, Precision, QkvLayout
 
 MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
@@ -52,6 +52,7 @@ _LINEAR_BYTES = {
 """Bytes of an element that a matrix product keeps of its input under Transformer Engine's recipes, scales included."""
 _LINEAR = np.array([_LINEAR_BYTES.get(name, 0.0) for name in PRECISIONS])
 _OFFLOADED = OFFLOADS.index(Offload.ACTIVATIONS)
+_PACKED, _PERMUTED = (QKV_LAYOUTS.index(layout) for layout in (QkvLayout.PACKED, QkvLayout.PERMUTED))
 _QUERY_VALUE = LORA_TARGETS.index(LoraTargets.QUERY_VALUE)
 
 
@@ -115,8 +116,9 @@ def layer_bytes(model: ShapeColumns, plans: PlanTable, shares: Shares) -> LayerB
     keys = shares.query_width + shares.kv_width
     inside = (shares.query_width + 2.0 * shares.kv_width + output + model.qk_norm * keys) * size
     inside = inside + output * (low + inputs.output) + inputs.ranks
-    if any_of(plans.packed_qkv):
-        inside = inside + when(plans.packed_qkv, _packed(plans, shares) * size)
+    if any_of(plans.qkv_layout):
+        inside = inside + when(plans.qkv_layout == _PACKED, _packed(plans, shares) * size)
+        inside = inside + when(plans.qkv_layout == _PERMUTED, _permuted(plans, shares, output) * size)
     if model.has_attention_gate:
         inside = inside + model.attention_gate * (shares.query_width * size + output * linear)
     inner = (1.0 + model.gated_mlp) * size + inputs.down + when(eager, model.gated_mlp * size)
@@ -192,6 +194,17 @@ def _packed(plans: PlanTable, shares: Shares) -> FloatColumn:
     held: FloatColumn = where(kv < query, 2.0 * (query - kv), query + kv)
     padded = (shares.lora_rank > 0) & (plans.lora_targets == _QUERY_VALUE)
     return held + when(padded, query + kv)
+
+
+def _permuted(plans: PlanTable, shares: Shares, output: FloatColumn) -> FloatColumn:
+    """Return the elements a token that permuted copies keep beyond queries, keys, values and the output of attention.
+
+    Queries are a part of the permuted product and hold all of it, beside keys and values copied out of it; heads that
+    share keys and values have copies of all three. The output projection reads a transposed copy where there are
+    several sequences (nanotron/models/llama.py, ``CausalSelfAttention``).
+    """
+    query, kv = shares.query_width, shares.kv_width
+    return where(kv < query, 0.0, 2.0 * kv) + when(plans.micro_batch > 1, output)
 
 
 def _attention_core(model: ShapeColumns, shares: Shares) -> FloatColumn:

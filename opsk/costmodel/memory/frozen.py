@@ -18,12 +18,13 @@ from opsk.costmodel.elementwise import any_of, looked_up, unless, where, whole
 from opsk.costmodel.memory.family import has_fp32_residual
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import ADAPTER_FORMATS, LORA_TARGETS, FloatColumn, PlanTable
-from opsk.workload.plan import AdapterFormat, LoraTargets
+from opsk.costmodel.table import ADAPTER_FORMATS, LORA_TARGETS, QKV_LAYOUTS, FloatColumn, PlanTable
+from opsk.workload.plan import AdapterFormat, LoraTargets, QkvLayout
 
 _HALF, _FULL = 2.0, 4.0
 """Bytes of an element in 16 bits and in fp32."""
 _QLORA_BITS = 4
+_PACKED = QKV_LAYOUTS.index(QkvLayout.PACKED)
 _MASK_BYTES = 1.0
 """Bytes of one element of a dropout's mask."""
 _PROJECTIONS = {LoraTargets.ALL: 3.0, LoraTargets.ATTENTION: 3.0, LoraTargets.QUERY_VALUE: 2.0}
@@ -69,7 +70,7 @@ def kept_inputs(model: ShapeColumns, plans: PlanTable, shares: Shares, linear: F
     if not any_of(shares.lora_rank):
         return KeptInputs(attention=attention, output=zero, mlp=mlp, down=linear, ranks=zero)
     is_lora, is_quantised = shares.lora_rank > 0, whole((plans.base_bits < 16) & unless(plans.upcast_base))
-    drops, packed = whole(plans.lora_dropout), whole(plans.packed_qkv)
+    drops, packed = whole(plans.lora_dropout), whole(plans.qkv_layout == _PACKED)
     keeps = whole(plans.keeps_base_inputs & (plans.base_bits == _QLORA_BITS))
     places = (is_quantised, drops, keeps, packed, plans.lora_targets, plans.adapter_format)
     found = looked_up(_ADAPTED, slice(None), *places)

@@ -16,6 +16,7 @@ from opsk.workload.plan import (
     Loss,
     Optimizer,
     OptimizerStep,
+    QkvLayout,
     Recompute,
     Sharding,
     Software,
@@ -190,7 +191,7 @@ def test_a_run_of_litgpt_has_what_its_code_does() -> None:
     run = one(**columns, tp="1", pp="1", loss_kernel="chunked")
     assert run.plan.states is States.PURE_16BIT
     assert run.plan.loss is Loss.FP32_KERNEL  # all chunks are kept, in fp32
-    assert run.plan.packed_qkv
+    assert run.plan.qkv_layout is QkvLayout.PACKED
     told = {"plan.lora_dropout", "plan.keeps_base_inputs", "plan.quantised_head"}
     assert told <= assumed(run).keys()
     assert run.plan.lora_dropout
@@ -231,7 +232,7 @@ def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
         "micro_batch": "2",
     }  # fmt: skip
     plan = one(**columns, source_date="2024-07").plan
-    assert (plan.first_stage_layers, plan.last_stage_layers) == (7, 3)
+    assert (plan.first_stage_layers, plan.last_stage_layers) == (7, 4)
     assert plan.fused_norms
     assert plan.keeps_gathered
     assert not one(**columns, source_date="2025-01").plan.keeps_gathered

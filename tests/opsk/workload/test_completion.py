@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from opsk.workload.completion import Completion, complete
 from opsk.workload.model import StatedModel
-from opsk.workload.plan import Loss, Offload, Plan, Precision, Recompute, Sharding, Software, StatedPlan, States
+from opsk.workload.plan import (
+    Loss,
+    Offload,
+    Plan,
+    Precision,
+    QkvLayout,
+    Recompute,
+    Sharding,
+    Software,
+    StatedPlan,
+    States,
+)
 from opsk.workload.workload import Evidence, Unknown, Workload
 
 MODEL = {"layers": 32, "hidden": 4096, "heads": 32, "seq": 4096}
@@ -233,7 +244,7 @@ def test_litgpt_keeps_fp32_logits_and_the_whole_product_of_queries_keys_and_valu
     axes = {"gpus": 8, "tp": 1, "pp": 1, "dp": 8}
     more = {"model": {"gated_mlp": True, "vocab": 32000}, "plan": axes}
     plain, true = (_plan_of(*said, framework="litgpt", **more) for said in ((), (("weights.dtype", "bf16"),)))
-    assert (plain.packed_qkv, plain.loss) == (True, Loss.FP32_KERNEL)
+    assert (plain.qkv_layout, plain.loss) == (QkvLayout.PACKED, Loss.FP32_KERNEL)
     assert (plain.states, true.states) == (States.AUTOCAST, States.PURE_16BIT)
 
 

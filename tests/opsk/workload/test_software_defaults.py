@@ -14,6 +14,7 @@ from opsk.workload.plan import (
     Loss,
     MoeGemm,
     OptimizerStep,
+    QkvLayout,
     Recompute,
     Sharding,
     Software,
@@ -56,7 +57,7 @@ VALUES = {
     "quantised_head": {True, False},
     "lora_dropout": {True, False},
     "keeps_base_inputs": {True, False},
-    "packed_qkv": {True, False},
+    "qkv_layout": set(QkvLayout),
     "lora_rank": {8, 16},
     "memory_definition": {"allocated", "reserved"},
 }

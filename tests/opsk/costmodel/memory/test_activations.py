@@ -24,6 +24,7 @@ from opsk.workload.plan import (
     Offload,
     Plan,
     Precision,
+    QkvLayout,
     Recompute,
     Schedule,
     Sharding,
@@ -34,6 +35,9 @@ from tests.fakes.training_runs import gpt, parts
 
 SHAPES = [(6144, 64, 4), (12288, 96, 1), (20480, 128, 1), (25600, 160, 1)]
 """Hidden size, heads, micro-batch of the four models of Korthikanti et al. 2022."""
+
+
+SEPARATE, PACKED = QkvLayout.SEPARATE, QkvLayout.PACKED
 
 
 def _layer(model: ModelShape, plan: Plan) -> LayerBytes:
@@ -374,14 +378,26 @@ def test_values_hold_the_whole_product_of_queries_keys_and_values():
     # values what they add, 2 + 2 more, and one input, not two
     model = gpt(layers=2, hidden=2048, heads=16, flash=True)
     plan = Plan(software=Software.PYTORCH, global_batch=1)
-    apart, packed = (_layer(model, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    apart, packed = (_layer(model, replace(plan, qkv_layout=layout)).plain[0] for layout in (SEPARATE, PACKED))
     assert packed - apart == 2 * (2048 + 2048) * 2048
     plan = replace(_TUNED, lora_targets=LoraTargets.QUERY_VALUE, lora_dropout=True)
-    apart, packed = (_layer(model, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    apart, packed = (_layer(model, replace(plan, qkv_layout=layout)).plain[0] for layout in (SEPARATE, PACKED))
     assert packed - apart == (4 * (2048 + 2048) - 3 * 2048) * 2048
+
+
+def test_permuted_copies_are_kept_beside_what_attention_reads(llama3_8b: ModelShape):
+    # nanotron's attention: queries hold the product of all three, 2 bytes for each key and value of a token; heads that
+    # share keys and values are copied apart; several sequences have their output transposed
+    model = gpt(layers=2, hidden=2048, heads=16, flash=True)
+    one, two = (Plan(software=Software.PYTORCH, micro_batch=count, global_batch=2) for count in (1, 2))
+    for shape, plan, more in ((model, one, 4 * 2048), (model, two, 2 * 6 * 2048), (llama3_8b, one, 0)):
+        apart, permuted = (
+            _layer(shape, replace(plan, qkv_layout=layout)).plain[0] for layout in (SEPARATE, QkvLayout.PERMUTED)
+        )
+        assert permuted - apart == more * shape.seq
 
 
 def test_keys_and_values_that_heads_share_are_repeated_for_each(llama3_8b: ModelShape):
     plan = Plan(software=Software.PYTORCH, global_batch=1)
-    apart, packed = (_layer(llama3_8b, replace(plan, packed_qkv=packed)).plain[0] for packed in (False, True))
+    apart, packed = (_layer(llama3_8b, replace(plan, qkv_layout=layout)).plain[0] for layout in (SEPARATE, PACKED))
     assert packed - apart == 2 * 2 * (4096 - 1024) * 8192
