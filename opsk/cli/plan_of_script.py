@@ -13,7 +13,8 @@ from opsk.slurm.own_job import batch_script, own_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
 
-_SCRIPT_S = 3.0
+_SCRIPT_S, _READING_S = 10.0, 20.0
+"""How long a job waits at its start for Slurm, and for ``opsk check``: little beside a wrong order of ranks."""
 
 
 def plan_of_script(job: JobRecord) -> Plan | None:
@@ -22,7 +23,8 @@ def plan_of_script(job: JobRecord) -> Plan | None:
         return None
     try:
         script = batch_script(job.id, os.environ, deadline_s=_SCRIPT_S)
-        return plan_of_check(checked_script(script, max(job.node_count, len(job.nodes), 1)), max(job.gpus, 1))
+        checked = checked_script(script, max(job.node_count, len(job.nodes), 1), deadline_s=_READING_S)
+        return plan_of_check(checked, max(job.gpus, 1))
     except (OpskError, OSError, subprocess.SubprocessError, ValueError):
         return None
 
