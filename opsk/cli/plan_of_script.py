@@ -13,7 +13,7 @@ from opsk.slurm.own_job import batch_script, own_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
 
-_SCRIPT_S, _READING_S = 10.0, 20.0
+_SCRIPT_S, _READING_S = 5.0, 12.0
 """How long a job waits at its start for Slurm, and for ``opsk check``: little beside a wrong order of ranks."""
 
 
