@@ -156,16 +156,22 @@ def states_of(cells: Cells, software: RunSoftware) -> States:
         return States.PURE_16BIT
     if master == "none" and _BITS.get(param) == 32:
         return States.AUTOCAST
-    shards_fp32 = software.defaults["states"].value == States.AUTOCAST
+    # FSDP shards fp32 weights and gathers them in 16 bits: what a row of it calls parameters is what it gathers
+    shards_fp32 = software.defaults["states"].value == States.AUTOCAST and not (is_16bit and _keeps_weights(cells))
     if shards_fp32 and master == "fp32":
         return States.AUTOCAST
-    if is_16bit and grad and "fp32" in (master, moment):
+    if is_16bit and "fp32" in (master, moment) and (grad or (master == "fp32" and _keeps_weights(cells))):
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
     if moment in ("bf16", "fp16") and software.family is not Software.MEGATRON_CORE:
         return States.PURE_16BIT
     if grad and not shards_fp32:
         return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
     return States(software.assume(cells, "plan.states", "states"))
+
+
+def _keeps_weights(cells: Cells) -> bool:
+    """Return whether every replica is said to keep whole weights."""
+    return cells.text("sharding").lower() in ("none", "zero1", "zero2") and cells.choice("dp_kind") != "fsdp"
 
 
 def optimizer_of(cells: Cells) -> Optimizer:

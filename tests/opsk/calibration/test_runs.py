@@ -157,6 +157,14 @@ def test_formats_of_states_are_those_of_their_columns() -> None:
     assert one(**columns, grad_dtype="bf16").plan.states is States.MIXED_16BIT_GRADIENTS
 
 
+def test_replicas_that_keep_16_bit_weights_beside_fp32_ones_do_not_run_under_autocast() -> None:
+    # ATorch's 3D runs (atr-009): fp16 parameters, fp32 master weights, ZeRO-1; FSDP's rows name what it gathers
+    columns = {"software": "atorch", "param_dtype": "fp16", "grad_dtype": "", "master_dtype": "fp32"}
+    columns["precision"] = "fp16"
+    assert one(**columns, sharding="zero1").plan.states is States.MIXED_16BIT_GRADIENTS
+    assert one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan.states is States.AUTOCAST
+
+
 def test_what_is_trained_of_a_model_is_read() -> None:
     plan = one(finetuning="qlora", lora_rank="8").plan
     assert (plan.lora_rank, plan.base_bits) == (8, 4)
