@@ -1,12 +1,10 @@
-"""How are quantities converted at the edges? This is the only file with 8, 1e9 and 2**30 in it.
+"""Converts quantities at the borders of the program; the only file with 8, 1e9 and 2**30 in it.
 
 Inside the code there are only bytes, seconds, bytes/s, FLOP, FLOP/s, watts, joules and ratios. Link speeds are printed
 in Gbit/s by the field, memory in GiB, rates in TFLOP/s: these functions stand at the border.
 """
 
 from __future__ import annotations
-
-import math
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -82,35 +80,3 @@ def gib(value: float) -> float:
 def as_gib(size_bytes: float) -> float:
     """Return GiB for a size in bytes."""
     return size_bytes / GIB
-
-
-def format_bytes(size_bytes: float) -> str:
-    """Format a size for people, in GiB with one decimal (MiB below one tenth of a GiB)."""
-    if abs(size_bytes) < GIB / 10:
-        return f"{size_bytes / MIB:.0f} MiB"
-    return f"{size_bytes / GIB:.1f} GiB"
-
-
-def format_share(ratio: float) -> str:
-    """Format a share for people, in percent; what is not quite all or nothing is not rounded to it."""
-    text = f"{ratio:.0%}"
-    if text == "100%" and ratio < 1:
-        return "> 99%"
-    return "< 1%" if text == "0%" and ratio > 0 else text
-
-
-def format_duration(duration_s: float) -> str:
-    """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``, ``unknown``."""
-    if not math.isfinite(duration_s):
-        return "unknown"
-    # from 0.9995 s on, three digits of milliseconds would round to 1e+03
-    for limit, divisor, unit in (
-        (0.9995, 1e-3, "ms"),
-        (120.0, 1.0, "s"),
-        (7200.0, 60.0, "min"),
-        (172800.0, 3600.0, "h"),
-    ):
-        if abs(duration_s) < limit:
-            return f"{duration_s / divisor:.3g} {unit}"
-    days = duration_s / 86400
-    return f"{days:,.0f} days" if abs(days) >= 999.95 else f"{days:.1f} days"

@@ -13,10 +13,10 @@ from typing import Protocol
 
 from prometheus_client import Metric
 
-from opsk.cli.document import harmless
 from opsk.errors import TelemetryError
 from opsk.telemetry.amdgpu import AmdGpuReading, AmdGpuSample, SysfsAmdGpus
 from opsk.telemetry.gpu import GpuDriverMissingError, GpuReading
+from opsk.text import escape
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
 from opsk_exporters.gpu import add_gpu
@@ -89,9 +89,9 @@ class AmdGpuCollector:
         """Log what is lost, once for each change."""
         said = frozenset(f"{lost.uuid} (index {lost.index}, {lost.pci}) {lost.why}" for lost in reading.lost)
         for what in sorted(said - self._said):
-            LOG.warning("amdgpu: %s", harmless(what))
+            LOG.warning("amdgpu: %s", escape(what))
         for what in sorted(self._said - said):
-            LOG.info("amdgpu: no longer so: %s", harmless(what))
+            LOG.info("amdgpu: no longer so: %s", escape(what))
         self._said = said
 
 

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from opsk.cli.document import harmless
 from opsk.errors import ConfigError, UnavailableError
+from opsk.text import escape
 from opsk_exporters.collector import Collector
 from opsk_exporters.settings import Settings
 from opsk_exporters.sources import Sources
@@ -201,5 +201,5 @@ def make_collectors(names: Iterable[str], sources: Sources, *, asked_for: bool =
                     f"collector {name}: {why}", hint="install opsk with the extra exporter"
                 ) from error
             missing[name] = why
-            LOG.warning("collector %s: left out, %s", name, harmless(why))
+            LOG.warning("collector %s: left out, %s", name, escape(why))
     return Made(collectors=tuple(collectors), missing=missing)

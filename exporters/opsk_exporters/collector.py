@@ -21,9 +21,9 @@ from typing import Protocol
 from prometheus_client import Metric
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from opsk.cli.document import harmless
 from opsk.errors import OpskError
 from opsk.telemetry import background
+from opsk.text import escape
 from opsk_exporters.families import Families
 
 LOG = logging.getLogger("opsk.exporter")
@@ -193,7 +193,7 @@ class Worker:
 
     def _say(self, level: int, what: str) -> None:
         """Log a change; the same again every 15 s would only fill the journal."""
-        LOG.log(logging.DEBUG if what == self.said else level, "collector %s: %s", self.name, harmless(what))
+        LOG.log(logging.DEBUG if what == self.said else level, "collector %s: %s", self.name, escape(what))
         self.said = what
 
 

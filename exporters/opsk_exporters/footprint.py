@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import gc
 
+from opsk.units import KIB
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_CHUNK_BYTES = 128 * 1024
+_CHUNK_BYTES = 128 * KIB
 _YOUNG_OBJECTS = 10_000
 """Objects of one scrape: most are gone at its end, without anybody looking for cycles."""
 

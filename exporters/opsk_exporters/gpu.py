@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import Metric
 
-from opsk.cli.document import harmless
 from opsk.errors import OpskError, TelemetryError
 from opsk.telemetry.background import Latest
 from opsk.telemetry.gpu import (
@@ -27,6 +26,7 @@ from opsk.telemetry.gpu import (
 )
 from opsk.telemetry.imex import ImexSample
 from opsk.telemetry.services import ServiceSample
+from opsk.text import escape
 from opsk_exporters import gpu_names as names
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
@@ -141,9 +141,9 @@ class GpuCollector:
             + [f"{fault.gpu or 'node'}: {fault.what}: {fault.error}" for fault in reading.unreadable]
         )
         for what in sorted(said - self._said):
-            LOG.warning("gpu: %s", harmless(what))
+            LOG.warning("gpu: %s", escape(what))
         for what in sorted(self._said - said):
-            LOG.info("gpu: no longer so: %s", harmless(what))
+            LOG.info("gpu: no longer so: %s", escape(what))
         self._said = said
 
 

@@ -15,13 +15,14 @@ from opsk.telemetry.nvidia_pci import GpusOnBus
 from opsk.telemetry.nvml import NvmlGpus
 from opsk.telemetry.nvml_events import NvmlEvents, XidEvent
 from opsk.telemetry.services import ServiceSample, service
+from opsk.units import MIB
 from opsk_exporters.gpu import GpuCollector
 
 SERVICES = ("nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced")
 GRES_CONF = (Path("/etc/slurm/gres.conf"), Path("/run/slurm/conf/gres.conf"), Path("/usr/local/etc/gres.conf"))
 """Where gres.conf lies by default; the second is the copy of a node without configuration files."""
 _MIG_MINORS = Path("proc/driver/nvidia-caps/mig-minors")
-_LONGEST_FILE_BYTES = 1 << 20
+_LONGEST_FILE_BYTES = MIB
 
 
 class XidSink(Protocol):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from opsk.cli.document import harmless
 from opsk.telemetry.congestion import WORD_TICK_BYTES, CongestionMeter
 from opsk.telemetry.infiniband import DeviceSample, InfinibandSource, PortSample, SysfsInfiniband
 from opsk.telemetry.rails_file import PortPlace, RailsFile, RailsReading
+from opsk.text import escape
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
 from opsk_exporters.infiniband_names import COUNTERS, EXTENDED, HARDWARE, MetricName
@@ -99,7 +99,7 @@ class InfinibandCollector:
         found = {name for device in devices for port in device.ports for name in _unknown(port)}
         found |= {name for device in devices for name in device.hardware if name not in HARDWARE}
         if found - self._unknown:
-            LOG.info("counters without a known meaning: %s", harmless(", ".join(sorted(found - self._unknown))))
+            LOG.info("counters without a known meaning: %s", escape(", ".join(sorted(found - self._unknown))))
             self._unknown |= found
 
 

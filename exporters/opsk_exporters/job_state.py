@@ -11,8 +11,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from opsk.units import MIB
+
 _VERSION = 1
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 16 * MIB
 
 
 def state_file() -> Path | None:

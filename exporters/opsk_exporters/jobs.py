@@ -13,11 +13,11 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from opsk.cli.document import harmless
 from opsk.errors import TelemetryError
 from opsk.telemetry.cgroups import CgroupReader, JobCgroup
 from opsk.telemetry.gpu import GpuReading, GpuSource
 from opsk.telemetry.job_map import JobMap, JobMapper, JobRun
+from opsk.text import escape
 from opsk_exporters import job_state
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
@@ -252,7 +252,7 @@ def _add_info(families: Families, run: JobRun) -> None:
         "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and who told which "
         "GPUs it has (prolog, environment of a process, processes on GPUs); empty where nobody tells.",
         job=run.job,
-        **{name: harmless(value) if value else None for name, value in said.items()},
+        **{name: escape(value) if value else None for name, value in said.items()},
     )
 
 

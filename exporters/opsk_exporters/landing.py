@@ -6,10 +6,10 @@ Opening it reads no device: it shows how the last scrape went.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
+from html import escape as escape_html
 
 from opsk import __version__
-from opsk.cli.document import harmless
+from opsk.text import escape
 from opsk_exporters.collector import Standing
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -56,4 +56,4 @@ def _row(standing: Standing) -> str:
 
 def _shown(text: str) -> str:
     """Return a text as HTML shows it; errors may repeat what a device said."""
-    return escape(harmless(text)[:500])
+    return escape_html(escape(text)[:500])

@@ -30,13 +30,14 @@ from opsk.telemetry.job_files import JobFile
 from opsk.telemetry.job_logs import told_logs
 from opsk.telemetry.job_map import JobMapper, JobRun
 from opsk.telemetry.progress.watch import LogWatch, Progress
+from opsk.units import KIB
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
 
 MAX_JOBS = 32
 """Jobs of one node whose logs are read; those that began last."""
 _JOBS_EVERY_S = 15.0
-_ADVICE_BYTES = 16 << 10
+_ADVICE_BYTES = 16 * KIB
 _PREDICTED = re.compile(
     r"(?<!\S)step_s(?:_(low|high))?=([0-9]{1,12}(?:\.[0-9]{1,12})?(?:e[+-]?[0-9]{1,2})?)(?!\S)", re.ASCII
 )

@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsk.cli.document import harmless
 from opsk.errors import ConfigError, UnavailableError
+from opsk.text import escape
 from opsk_exporters.web_config import CIPHERS, CURVES, TlsConfig, WebConfig, load_web_config
 
 LOG = logging.getLogger("opsk.exporter")
@@ -181,7 +181,7 @@ class WebAccess:
             _check_no_opening(self._path, self._loaded.config, loaded.config)
         except ConfigError as error:
             self.problem = error.message
-            LOG.warning("web configuration: not taken over: %s", harmless(error.message))
+            LOG.warning("web configuration: not taken over: %s", escape(error.message))
             return
         self._loaded = loaded
         self.problem, self._tried = "", ()

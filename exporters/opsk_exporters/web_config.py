@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opsk.errors import ConfigError
+from opsk.units import MIB
 
 VERSIONS = ("TLS10", "TLS11", "TLS12", "TLS13")
 CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
@@ -43,7 +44,7 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
     "Strict-Transport-Security": (),
 }
 """Headers that may be set, and their values where not all are allowed."""
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = MIB
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.document import harmless
 from opsk.errors import InputError
+from opsk.text import escape
 
 MAX_LINE_CHARS = 1 << 20
 MAX_LOST = 1 << 40
@@ -34,7 +34,7 @@ def audit_summary(path: Path) -> dict[str, Any]:
             return summary_of(iter(partial(stream.readline, MAX_LINE_CHARS + 1), ""))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InputError(harmless(f"{path}: {why}"), hint="name the file of audit_log in opsk.toml") from error
+        raise InputError(escape(f"{path}: {why}"), hint="name the file of audit_log in opsk.toml") from error
 
 
 def summary_of(lines: Iterable[str]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def summary_lines(summary: dict[str, Any]) -> tuple[str, ...]:
         for name, values in found.items():
             shown = ", ".join(f"{label} {value:.1f}" for label, value in values.items())
             rows.append(f"{kind:9} {name.removesuffix('_ms')} [ms]: {shown}")
-    return tuple(harmless(row) for row in rows)
+    return tuple(escape(row) for row in rows)
 
 
 def _records(lines: Iterable[str], totals: Counter[str]) -> Iterator[dict[str, Any]]:

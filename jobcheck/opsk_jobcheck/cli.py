@@ -10,10 +10,12 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.slurm.choice import slurm_client
+from opsk.text import escape
+from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice import Advice
@@ -28,9 +30,9 @@ from opsk_jobcheck.rendering import Detail, detail_of, is_ascii_only, lines, per
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
 
-MAX_SCRIPT_BYTES = 4 << 20
+MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""
-MAX_NAMED_FILE_BYTES = 256 << 10
+MAX_NAMED_FILE_BYTES = 256 * KIB
 MAX_NAMED_FILES = 8
 
 MARKS = {"✗": "red", "NO:": "red", "✓": "green", "ok:": "green", "!": "yellow", "?": "yellow"}
@@ -131,7 +133,7 @@ def _live(adviser: Adviser, site: SiteConfig) -> Adviser:
     try:
         return asked_now(site, adviser, slurm_client())
     except OpskError as error:
-        click.echo(f"opsk: nodes that are free now are not known: {harmless(error.message)}", err=True)
+        click.echo(f"opsk: nodes that are free now are not known: {escape(error.message)}", err=True)
         return adviser
 
 
@@ -148,7 +150,7 @@ def read_with_files(script: Path, request: SlurmRequest) -> tuple[Workload, bool
 
     Returns the workload, and whether the script could be read at all; if not, its one problem says why.
     """
-    name = harmless(str(script))
+    name = escape(str(script))
     try:
         text = read_regular(script, limit_bytes=MAX_SCRIPT_BYTES)
     except InputError as error:
@@ -189,7 +191,7 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
     InputError
         For anything that is no regular file, is too large, or may not be read.
     """
-    shown = harmless(str(path))
+    shown = escape(str(path))
     try:
         # opening alone may do something: a watchdog starts, a tape winds back, whoever writes into a FIFO goes on
         if not stat.S_ISREG(path.stat().st_mode):
@@ -203,7 +205,7 @@ def read_regular(path: Path, *, limit_bytes: int) -> bytes:
             content = stream.read(limit_bytes + 1) if facts.st_size else b""
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(harmless(f"{shown}: {reason}"), hint="check the name and the permissions") from error
+        raise InputError(escape(f"{shown}: {reason}"), hint="check the name and the permissions") from error
     if len(content) > limit_bytes:
         raise InputError(
             f"{shown}: more than the {limit_bytes} bytes that Slurm takes",

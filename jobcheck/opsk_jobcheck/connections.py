@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from opsk.units import KIB, MIB
 from opsk_jobcheck.answering import Answered, Conversation, Handed, Thinking
 from opsk_jobcheck.listening import Peer, peer_of
 from opsk_jobcheck.protocol import (
@@ -30,7 +31,7 @@ from opsk_jobcheck.protocol import (
 ACCEPTED_AT_ONCE = 64
 PAUSE_S = 0.1
 """How long none is accepted after that failed: there are no file descriptors left."""
-READ_BYTES = 64 << 10
+READ_BYTES = 64 * KIB
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class Limits:
     connections_per_user: int = 256
     questions: int = 8
     quiet_s: float = 2.0
-    held_bytes: int = 64 << 20
-    held_bytes_per_user: int = 16 << 20
+    held_bytes: int = 64 * MIB
+    held_bytes_per_user: int = 16 * MIB
 
 
 class Answering(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from opsk.cli.document import plain
 from opsk.costmodel.document import prediction_document
+from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.live.document import advised_interference, placement_document
@@ -63,7 +63,7 @@ def kept_text(advice: Advice) -> str:
         "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
         "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
     }
-    return json.dumps(plain(said), separators=(",", ":"))
+    return json.dumps(to_json_values(said), separators=(",", ":"))
 
 
 def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsk.cli.document import harmless
 from opsk.costmodel.inputs import MEMORY_INPUTS
+from opsk.text import escape
 from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import Advice
@@ -42,5 +42,5 @@ def would_fit(advice: Advice) -> str:
     for entry in advice.suggestions:
         if entry.verdict is Verdict.FITS:
             words = " ".join(entry.flags) or entry.what
-            return harmless(f"{words}: {as_gib(entry.memory_bytes):.1f} GiB") if len(words) <= MAX_WORDS else ""
+            return escape(f"{words}: {as_gib(entry.memory_bytes):.1f} GiB") if len(words) <= MAX_WORDS else ""
     return ""

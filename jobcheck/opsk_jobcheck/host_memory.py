@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from opsk.costmodel.predict import predict_one
 from opsk.costmodel.table import PredictionTable
 from opsk.hardware.spec import ClusterSpec
-from opsk.units import format_bytes
+from opsk.text import format_bytes
 from opsk.workload.memory_settings import fraction_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk.cli.interference_document import LinkNames
 from opsk.planner.interference.contention import Neighbour
 from opsk.planner.interference.load import LoadKind
-from opsk.units import format_share
+from opsk.text import format_share
 from opsk_jobcheck.advice import Advice, PlacementAdvice
 from opsk_jobcheck.live.choosing import CLEARLY, Sharing
 from opsk_jobcheck.live.heading import OLD_S

@@ -29,13 +29,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from opsk.units import KIB
 from opsk_jobcheck.answer_text import answer_text
 
 VERSION = 1
 HEADER_BYTES = 4
 MAX_QUESTION_BYTES = 3 << 19
 """Longest question, 1.5 MiB: a script of up to 1 MiB and what it names."""
-MAX_ANSWER_BYTES = 64 << 10
+MAX_ANSWER_BYTES = 64 * KIB
 MAX_SCRIPT_CHARS = 1 << 20
 MAX_FILE_CHARS = 256 << 10
 MAX_FILES = 8

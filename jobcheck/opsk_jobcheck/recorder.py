@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsk.cli.document import harmless
 from opsk.config import SiteConfig
 from opsk.errors import InputError, OpskError, StoreError
 from opsk.slurm.command import CommandClient
 from opsk.store.engine import open_store
 from opsk.store.urls import default_url
 from opsk.store.writing import DirectWriter, Record, Writer, decode
+from opsk.text import escape
 from opsk_jobcheck.live.handed_jobs import HandedJobs
 from opsk_jobcheck.worker import read_frame
 
@@ -118,7 +118,7 @@ def sound(lines: Iterable[str], *, cluster: Callable[[], str], may: Callable[[Re
 
 
 def _told(words: str) -> str:
-    return harmless(words[:LONGEST_TOLD])
+    return escape(words[:LONGEST_TOLD])
 
 
 def _with_cluster(line: str, cluster: Callable[[], str]) -> str:

@@ -18,13 +18,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opsk.config import SiteConfig
+from opsk.units import MIB
 from opsk_jobcheck.kept_running import KeptRunning
 from opsk_jobcheck.protocol import frame
 
 RECORDER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.recorder")
-MOST_WAITING_BYTES = 8 << 20
+MOST_WAITING_BYTES = 8 * MIB
 MOST_OF_USERS_BYTES = MOST_WAITING_BYTES // 2
-OF_ONE_USER_BYTES_A_MINUTE = 2 << 20
+OF_ONE_USER_BYTES_A_MINUTE = 2 * MIB
 """While the store is away users together leave room for the site's own records, and one of them for the others."""
 RESTART_PAUSE_S = 10.0
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.network_words import network_line, shares_line
 from opsk_jobcheck.words import figures, job
-from opsk_jobcheck.words.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, counted, cut, in_ascii, is_ascii_only
+from opsk_jobcheck.words.line import LABEL_WIDTH, MAX_WIDTH, Line, Weight, cut, in_ascii, is_ascii_only
 
 __all__ = ["MAX_LINES", "Detail", "detail_of", "is_ascii_only", "lines", "per_task", "short_lines"]
 
@@ -111,7 +112,7 @@ def _few(told: list[Line]) -> list[str]:
 def _more(left: list[Line]) -> str:
     """Return the line that says what was left out."""
     counts = {topic: sum(line.topic == topic for line in left) for topic in _COUNTED}
-    numbers = [counted(count, topic) for topic, count in counts.items() if count]
+    numbers = [format_count(count, topic) for topic, count in counts.items() if count]
     others = list(dict.fromkeys(line.topic for line in left if line.topic and line.topic not in _COUNTED))
     if set(_FACTS) <= set(others):
         others = [*(topic for topic in others if topic not in _FACTS), "values read and assumed"]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from opsk.units import as_gib, format_duration
+from opsk.text import format_duration
+from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk.workload.defaults import Assumption
 from opsk.workload.plan import StatedPlan

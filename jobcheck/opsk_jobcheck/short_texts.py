@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import TypeVar, TypeVarTuple
 
-MOST_KEPT, LONGEST_CHARS = 256, 8 << 10
+from opsk.units import KIB
+
+MOST_KEPT, LONGEST_CHARS = 256, 8 * KIB
 """Texts that are longer than any that people type are read and forgotten."""
 
 Others = TypeVarTuple("Others")

@@ -16,6 +16,7 @@ from pathlib import Path
 from opsk import __version__
 from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.cli.doctor.slurm import controller_here, slurm_folder
+from opsk.units import MIB
 from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
 from opsk_jobcheck.live.heading import MAX_AGE_S, LiveHead
 from opsk_jobcheck.protocol import HEADER_BYTES, VERSION, frame
@@ -28,7 +29,7 @@ DEADLINE_S = 1.0
 PINGS = 5
 SLOW_OF_DEADLINE = 0.5
 """An advisor that takes more of the hooks' deadline for nothing at all is slow."""
-LOG_TAIL_BYTES = 4 << 20
+LOG_TAIL_BYTES = 4 * MIB
 RECENT_S = 3600.0
 _BREAKER = re.compile(r"opsk: the advisor gives no answer \((.{0,300})\): not asked for (\d{1,4}) s")
 _LINE_TIME = re.compile(r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:?\d\d|Z)?)\]")
@@ -38,7 +39,7 @@ _PLUGIN_LINE = re.compile(
 )
 _INCLUDE = re.compile(r"^[ \t]*Include[ \t]+(\S+)", re.MULTILINE | re.IGNORECASE)
 _MOST_INCLUDES = 32
-_MOST_CONF_BYTES = 4 << 20
+_MOST_CONF_BYTES = 4 * MIB
 
 
 def submit_checks(site: Site) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
+from opsk.units import KIB, MIB
 from opsk_jobcheck.protocol import HEADER_BYTES, frame
 from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.worker import advised_of
@@ -35,8 +36,8 @@ COMPUTE_S = 5.0
 """Longest time that one script may keep a worker busy."""
 MAX_WAITING = 256
 RESTART_PAUSE_S = 1.0
-READ_BYTES = 64 << 10
-MAX_REPLY_BYTES = 4 << 20
+READ_BYTES = 64 * KIB
+MAX_REPLY_BYTES = 4 * MIB
 """Longer than any advice; a worker that says more is broken."""
 
 log = logging.getLogger(__name__)

@@ -23,12 +23,12 @@ from opsk.costmodel.parameters import total_parameters
 from opsk.costmodel.rules import violations
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
-from opsk.units import GB
+from opsk.units import GB, MIB
 from opsk.workload.defaults import Assumption
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
-MAX_TABLE_BYTES = 64 << 20
+MAX_TABLE_BYTES = 64 * MIB
 """Size above which a table is refused unread; one of 620 runs has 0.3 MB."""
 NEEDED_COLUMNS = frozenset({"id", "model", "gpu", "gpus", "params_b", "layers", "hidden"})
 """A table without any of these is none of runs."""

@@ -15,10 +15,11 @@ from opsk.calibration.fit import FitSettings, Start
 from opsk.calibration.offsets import SOURCE_LOG_SIGMA
 from opsk.calibration.runs import Run, read_runs
 from opsk.cli.calibration_picture import picture
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.store_runs import runs_of_store
 from opsk.costmodel.shipped import DEFAULT
 from opsk.errors import ExitStatus, InputError
+from opsk.text import escape
 
 MOST_PROCESSES = 8
 
@@ -89,7 +90,7 @@ def calibrate(
     Exit status: 0 a fit; 2 the table cannot be read, or there is nothing to fit to.
     """
     if output is not None and not output.parent.is_dir():
-        raise InputError(harmless(f"{output}: there is no folder {output.parent}"), hint="make it first")
+        raise InputError(escape(f"{output}: there is no folder {output.parent}"), hint="make it first")
     if runs_file is None and not from_store:
         raise click.UsageError("give RUNS.csv, or --from-store")
     runs = _runs_of(runs_file) if runs_file is not None else ()
@@ -100,7 +101,7 @@ def calibrate(
         _settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
         processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
         leave_out=leave_out,
-        progress=lambda line: click.echo(f"opsk: {harmless(line)}", err=True),
+        progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
     )
     if output is not None:
         _write(output, calibration_text(found))
@@ -116,7 +117,7 @@ def _runs_of(path: Path) -> tuple[Run, ...]:
     """Return the runs of a table, and say which of its columns are not known."""
     found = read_runs(path)
     if found.unknown_columns:
-        names = harmless(", ".join(found.unknown_columns))
+        names = escape(", ".join(found.unknown_columns))
         click.echo(f"opsk: columns that are not known and say nothing: {names}", err=True)
     return found.runs
 
@@ -126,8 +127,8 @@ def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
     sources = {run.source for run in runs}
     if missing := sorted(without - sources):
         raise InputError(
-            harmless(f"--without {', '.join(missing)}: no run of the table is of this source"),
-            hint=harmless(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
+            escape(f"--without {', '.join(missing)}: no run of the table is of this source"),
+            hint=escape(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
         )
     return tuple(run for run in runs if run.source not in without)
 
@@ -154,4 +155,4 @@ def _write(path: Path, text: str) -> None:
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file with --output") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file with --output") from error

@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.document import harmless, plain
+from opsk.text import escape, to_json_values
 
 _WIDTH_WITHOUT_TERMINAL = 110
 
 
 def picture(document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk calibrate`` for people."""
-    shown = plain(document)
+    shown = to_json_values(document)
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
-    console.print(Text(harmless(f"fitted to {shown['fit']['description']}"), style="bold"), soft_wrap=True)
+    console.print(Text(escape(f"fitted to {shown['fit']['description']}"), style="bold"), soft_wrap=True)
     console.print(_parameters(shown["parameters"]))
     console.print(_unidentified(shown["parameters"]), soft_wrap=True)
     console.print()
@@ -30,7 +30,7 @@ def picture(document: Mapping[str, Any]) -> None:
     console.print(_errors(shown["fit"], shown["cross_validation"]))
     console.print(_spread(shown["spread"]), soft_wrap=True)
     if shown["output"]:
-        console.print(Text(harmless(f"written to {shown['output']}")), soft_wrap=True)
+        console.print(Text(escape(f"written to {shown['output']}")), soft_wrap=True)
 
 
 def _parameters(parameters: Mapping[str, Any]) -> Table:
@@ -43,7 +43,7 @@ def _parameters(parameters: Mapping[str, Any]) -> Table:
     for name, known in parameters.items():
         if known["identified"]:
             numbers = [f"{known[key]:.3g}" for key in ("value", "standard_error", "prior")]
-            table.add_row(Text(harmless(name)), *numbers, str(known["runs"] or "shared"), known["unit"])
+            table.add_row(Text(escape(name)), *numbers, str(known["runs"] or "shared"), known["unit"])
     return table
 
 
@@ -62,7 +62,10 @@ def _offsets(offsets: Sequence[Mapping[str, Any]]) -> Table:
     for offset in offsets:
         name = f"{offset['source'] or 'all sources'}, {offset['software'] or 'any software'}"
         table.add_row(
-            Text(harmless(name)), f"{math.exp(offset['log']):.2f}", f"{offset['log_sigma']:.2f}", str(offset["runs"])
+            Text(escape(name)),
+            f"{math.exp(offset['log']):.2f}",
+            f"{offset['log_sigma']:.2f}",
+            str(offset["runs"]),
         )
     return table
 
@@ -78,7 +81,7 @@ def _errors(fit: Mapping[str, Any], validated: Mapping[str, Any] | None) -> Tabl
     ]
     rows += [(name, fit[name], (validated or {}).get(name)) for name in ("stated", "assumed", "overall") if fit[name]]
     for name, inside, outside in rows:
-        table.add_row(Text(harmless(name)), str(inside["runs"]), *_three(inside), *_three(outside))
+        table.add_row(Text(escape(name)), str(inside["runs"]), *_three(inside), *_three(outside))
     return table
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsk.cli.document import harmless
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import MAX_CLUSTER_TOML_BYTES, cluster, parse_cluster
 from opsk.hardware.spec import ClusterSpec
+from opsk.text import escape
 
 
 def named_cluster(named: str) -> ClusterSpec:
@@ -26,11 +26,11 @@ def named_cluster(named: str) -> ClusterSpec:
             data = stream.read(MAX_CLUSTER_TOML_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(harmless(f"{named}: {reason}"), hint="name a catalogue cluster or a cluster TOML") from error
+        raise InputError(escape(f"{named}: {reason}"), hint="name a catalogue cluster or a cluster TOML") from error
     try:
-        return parse_cluster(data.decode("utf-8-sig"), origin=harmless(named))
+        return parse_cluster(data.decode("utf-8-sig"), origin=escape(named))
     except UnicodeDecodeError as error:
-        raise InputError(harmless(f"{named}: no UTF-8 text at byte {error.start}"), hint="is this a TOML?") from error
+        raise InputError(escape(f"{named}: no UTF-8 text at byte {error.start}"), hint="is this a TOML?") from error
 
 
 def chosen_cluster(named: str | None, wrong: list[str]) -> ClusterSpec | None:

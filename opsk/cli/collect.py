@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
 from opsk.postmortem.evidence.reporting import DueReport
 from opsk.slurm.cluster_name import VARIABLE
 from opsk.telemetry.job_files import JobFile
+from opsk.text import escape
 
 _PATH = click.Path(path_type=Path)
 
@@ -50,7 +50,7 @@ def collect(
         started=which != "ended", ended=which != "started", report=_start_report if wants else None
     )
     for problem in done.problems:
-        click.echo(f"opsk: {harmless(problem)}", err=True)
+        click.echo(f"opsk: {escape(problem)}", err=True)
     return ExitStatus.BAD_NEWS if done.problems else ExitStatus.ANSWER
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.postmortem_job import automatic_report
 from opsk.config import SiteConfig
 from opsk.errors import ExitStatus
@@ -14,6 +13,7 @@ from opsk.postmortem.evidence.missed import report_missed, told
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.cluster_name import cluster_name
+from opsk.text import escape
 
 
 def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
@@ -31,5 +31,5 @@ def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
         grace_s=site.postmortem.missed_after_s, cluster=cluster_name(slurm_client()),
     )  # fmt: skip
     for line in told(done):
-        click.echo(f"opsk: {harmless(line)}", err=True)
+        click.echo(f"opsk: {escape(line)}", err=True)
     return ExitStatus.BAD_NEWS if done.problems or done.left else ExitStatus.ANSWER

@@ -13,10 +13,11 @@ from opsk.errors import InputError, UnavailableError
 from opsk.topology.dialects import merge, read_fabric
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.guid_tables import GuidNames, read_guid_names, with_names
+from opsk.units import GIB, MIB
 
-MAX_BYTES = 1 << 30
+MAX_BYTES = GIB
 """More than any fabric dump (10,000 nodes of 8 HCAs make 40 MB) and less than memory."""
-_MOST_UNPACKED, _ALWAYS_UNPACKED_BYTES = 200, 64 << 20
+_MOST_UNPACKED, _ALWAYS_UNPACKED_BYTES = 200, 64 * MIB
 """gzip makes dumps to a tenth and archives of sysfs to a fiftieth; what grows more is made to fill memory."""
 
 _TABLE_CHARACTERS = 1 << 24

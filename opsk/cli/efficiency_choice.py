@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsk.cli.document import harmless
 from opsk.config import load_site
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.shipped import DEFAULT, MAX_BYTES, parse_efficiency
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
+from opsk.text import escape
 from opsk.workload.defaults import Assumption
 from opsk.workload.plan import Software
 
@@ -31,11 +31,11 @@ def load_efficiency(path: str | Path | None) -> Efficiency:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(harmless(f"{path}: {reason}"), hint=hint) from error
+        raise InputError(escape(f"{path}: {reason}"), hint=hint) from error
     try:
-        return parse_efficiency(data.decode("utf-8-sig"), origin=harmless(str(path)))
+        return parse_efficiency(data.decode("utf-8-sig"), origin=escape(str(path)))
     except UnicodeDecodeError as error:
-        raise InputError(harmless(f"{path}: no UTF-8 text at byte {error.start}"), hint=hint) from error
+        raise InputError(escape(f"{path}: no UTF-8 text at byte {error.start}"), hint=hint) from error
 
 
 def unmeasured(efficiency: Efficiency, software: Software, cluster: ClusterSpec) -> tuple[Assumption, ...]:

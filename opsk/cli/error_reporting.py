@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.errors import ExitStatus, OpskError
+from opsk.text import escape
 
 TRACEBACK = "OPSK_TRACEBACK"
 """Set to 1, this environment variable shows the traceback of an internal error as well."""
@@ -39,7 +39,7 @@ def run_reporting_errors(command: Callable[[], object]) -> int:
     except click.ClickException as error:
         # A shell's * names files as users called them, and click repeats names as they are.
         error.show(file=(shown := io.StringIO()))
-        click.echo("\n".join(map(harmless, shown.getvalue().splitlines())), err=True)
+        click.echo("\n".join(map(escape, shown.getvalue().splitlines())), err=True)
         return error.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("opsk: interrupted", err=True)
@@ -63,14 +63,14 @@ def run_reporting_errors(command: Callable[[], object]) -> int:
 
 
 def _report(message: str, hint: str) -> None:
-    click.echo(f"opsk: {harmless(message)}", err=True)
+    click.echo(f"opsk: {escape(message)}", err=True)
     if hint:
-        click.echo(f"opsk: hint: {harmless(hint)}", err=True)
+        click.echo(f"opsk: hint: {escape(hint)}", err=True)
 
 
 def _show_traceback(error: Exception) -> None:
     if os.environ.get(TRACEBACK) == "1":
-        click.echo("\n".join(map(harmless, "".join(traceback.format_exception(error)).splitlines())), err=True)
+        click.echo("\n".join(map(escape, "".join(traceback.format_exception(error)).splitlines())), err=True)
 
 
 def _describe_os_error(error: OSError) -> tuple[str, str]:

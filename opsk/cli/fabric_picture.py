@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from opsk.cli.document import harmless, plain
 from opsk.cli.pictures.matrix_text import MOST_BLOCKS, matrix_tables
 from opsk.cli.pictures.tree_text import MOST_LEAVES, tree_branches
+from opsk.text import escape, to_json_values
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fabric
 from opsk.topology.picture.load import Loads
@@ -65,7 +65,7 @@ _TITLES = {
 
 def picture(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads | None = None) -> None:
     """Print the answer of ``opsk fabric`` for people; ``loads`` of links are shown where they are known."""
-    shown = plain(document)
+    shown = to_json_values(document)
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
@@ -76,7 +76,7 @@ def picture(document: dict[str, Any], fabric: Fabric, rails: Rails, loads: Loads
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(harmless(text), style=style), soft_wrap=True)
+    console.print(Text(escape(text), style=style), soft_wrap=True)
 
 
 def _numbers(console: Console, shown: dict[str, Any]) -> None:

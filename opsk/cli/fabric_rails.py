@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.telemetry.rails_file import PortPlace, write_rails
+from opsk.text import escape
 from opsk.topology.fabric import Fabric
 from opsk.topology.graph import HcaLink, hca_links
 from opsk.topology.rails import Attachment, Rails
@@ -27,7 +27,7 @@ def save_rails(path: Path, fabric: Fabric, rails: Rails) -> None:
     """Write the rails file of a fabric, and say on stderr how many ports it tells about."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     count = write_rails(path, port_places(fabric, rails), source=fabric.source, generated=now)
-    click.echo(f"opsk: {harmless(str(path))}: rail, leaf and switch port of {count} HCA ports", err=True)
+    click.echo(f"opsk: {escape(str(path))}: rail, leaf and switch port of {count} HCA ports", err=True)
 
 
 def port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:

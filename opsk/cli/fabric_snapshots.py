@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.dumps import read_dump
 from opsk.cli.store_opening import site_store
 from opsk.config import load_site
 from opsk.errors import ExitStatus
+from opsk.text import escape
 from opsk.topology.difference import Change, difference
 from opsk.topology.fabric import Fabric
 from opsk.topology.hb_domains import HbDomain
@@ -104,7 +105,7 @@ def save(request: SnapshotRequest, fabric: Fabric, domains: Iterable[HbDomain]) 
 
     kept = save_snapshot(engine, fabric, domains, cluster=request.cluster, now=datetime.now(UTC))
     said = "kept as" if kept.new else f"unchanged since {kept.taken_at:%Y-%m-%d %H:%M} UTC:"
-    click.echo(f"opsk: fabric of {harmless(kept.cluster)} {said} snapshot {kept.id}", err=True)
+    click.echo(f"opsk: fabric of {escape(kept.cluster)} {said} snapshot {kept.id}", err=True)
     return kept
 
 
@@ -140,7 +141,7 @@ def _history_table(rows: list[StoredSnapshot]) -> None:
     for row in rows:
         source = ", ".join(map(_file_name, row.source.split(", ")))
         seen = f"{row.taken_at:%Y-%m-%d %H:%M}  {row.last_seen_at:%Y-%m-%d %H:%M}"
-        click.echo(harmless(f"{row.id:>4}  {row.cluster:<{wide}}  {seen}  {row.nodes:>6}  {row.hcas:>6}  {source}"))
+        click.echo(escape(f"{row.id:>4}  {row.cluster:<{wide}}  {seen}  {row.nodes:>6}  {row.hcas:>6}  {source}"))
 
 
 def _file_name(source: str) -> str:
@@ -150,9 +151,9 @@ def _file_name(source: str) -> str:
 
 def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...]) -> None:
     """Print the changes, many of one kind cut short, and how many there are of each."""
-    names = [harmless(str(label["snapshot"].id if label["snapshot"] else label["source"])) for label in labels]
+    names = [escape(str(label["snapshot"].id if label["snapshot"] else label["source"])) for label in labels]
     console = Console(highlight=False)
-    console.print(escape(f"From {names[0]} to {names[1]}: " + (_counts(changes) or "no difference")))
+    console.print(escape_markup(f"From {names[0]} to {names[1]}: " + (_counts(changes) or "no difference")))
     if not changes:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -160,7 +161,7 @@ def _change_table(labels: tuple[dict[str, Any], ...], changes: tuple[Change, ...
         table.add_column(heading, overflow="fold")
     for change in changes[:_SHOWN_CHANGES]:
         cells = [change.kind.replace("_", " "), change.where, change.before or "", change.after or ""]
-        table.add_row(*(escape(harmless(cell)) for cell in cells))
+        table.add_row(*(escape_markup(escape(cell)) for cell in cells))
     console.print(table)
     if len(changes) > _SHOWN_CHANGES:
         console.print(f"and {len(changes) - _SHOWN_CHANGES} more: --json lists all")

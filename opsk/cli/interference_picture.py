@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import harmless, plain
-from opsk.units import format_duration, format_share
+from opsk.text import escape, format_duration, format_share, to_json_values
 
 WIDTH = 80
 MOST_JOBS, MOST_LINKS, MOST_SETS = 8, 6, 3
@@ -19,12 +18,12 @@ _HARDLY = 0.0005
 
 def interference_picture(document: Mapping[str, Any]) -> None:
     """Print the ``interference`` of `opsk.cli.interference_document` for people."""
-    shown = plain(document)
+    shown = to_json_values(document)
     lines = ["", *_predicted(shown), *_jobs(shown["jobs"]), *_links(shown), *_storage(shown["storage"])]
     lines += [*_sets("nodes to ask for", shown["best_nodes"]), *_sets("nodes to avoid", shown["worst_nodes"])]
     said = [f"assumed: {item['field']} = {item['value']} ({item['why']})" for item in shown["assumed"]]
     said += [f"problem: {problem}" for problem in shown.get("problems", ())]
-    lines += [line for remark in said for line in wrap(harmless(remark), WIDTH, subsequent_indent="    ")]
+    lines += [line for remark in said for line in wrap(escape(remark), WIDTH, subsequent_indent="    ")]
     click.echo("\n".join(lines))
 
 
@@ -64,7 +63,7 @@ def _jobs(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     lines = ["", f"{'with':<22}{'links':>7}{'this job':>15}{'the other':>15}  known by"]
     for one in jobs[:MOST_JOBS]:
-        who = harmless(f"{one['job']} {one['user'] or ''}".strip())
+        who = escape(f"{one['job']} {one['user'] or ''}".strip())
         kind = "its plan" if one["kind"] == "plan" else one["kind"]
         lines.append(
             f"{who[:21]:<22}{one['shared_links']:>7}{_slower(one['slowdown_of_candidate']):>15}"
@@ -81,9 +80,9 @@ def _links(shown: Mapping[str, Any]) -> list[str]:
         return []
     lines = ["", f"{'busiest shared links':<44}{'this job':>10}{'others':>10}  mostly"]
     for link in shown["shared_links"][:MOST_LINKS]:
-        ends = harmless(" to ".join(link["names"]))
+        ends = escape(" to ".join(link["names"]))
         used = link["utilisation"]
-        mostly = harmless(str(link["jobs"][0]["job"])) if link["jobs"] else ""
+        mostly = escape(str(link["jobs"][0]["job"])) if link["jobs"] else ""
         lines.append(
             f"{ends[:43]:<44}{format_share(used['candidate']):>10}{format_share(used['others']):>10}  {mostly[:14]}"
         )
@@ -111,5 +110,5 @@ def _sets(title: str, sets: Sequence[Mapping[str, Any]]) -> list[str]:
     for one in sets[:MOST_SETS]:
         units = f"{len(one['units'])} unit{'s' if len(one['units']) != 1 else ''}"
         head = f"  {_time(one['step_s'])}, {_slower(one['slowdown'])} than alone, {units}: "
-        lines += wrap(harmless(head + one["hostlist"]), WIDTH, subsequent_indent="    ", break_long_words=True)[:3]
+        lines += wrap(escape(head + one["hostlist"]), WIDTH, subsequent_indent="    ", break_long_words=True)[:3]
     return lines

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.document import harmless
 from opsk.cli.dumps import text_of
 from opsk.errors import InputError
 from opsk.planner.interference.measured import MeasuredRates, PortRate
+from opsk.text import escape
 from opsk.topology.fabric import Fabric
 
 _MOST_SHOWN = 3
@@ -66,11 +66,12 @@ def read_rates(path: Path, fabric: Fabric) -> ReadRates:
         problems.append(f"{len(strange)} ports of {path} are not on the fabric ({', '.join(strange[:_MOST_SHOWN])})")
     if not hcas and not ports:
         raise InputError(
-            harmless(f"{path}: no row is a port of this fabric; {'; '.join(problems) or 'it is empty'}"),
+            escape(f"{path}: no row is a port of this fabric; {'; '.join(problems) or 'it is empty'}"),
             hint="rows are guid, port (none for an HCA), sent_bytes_per_s, received_bytes_per_s",
         )
     return ReadRates(
-        rates=MeasuredRates(hcas=hcas, switch_ports=ports), problems=tuple(harmless(problem) for problem in problems)
+        rates=MeasuredRates(hcas=hcas, switch_ports=ports),
+        problems=tuple(escape(problem) for problem in problems),
     )
 
 
@@ -88,12 +89,12 @@ def _rows(text: str, path: Path) -> list[Any]:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(harmless(f"{path}: no JSON: {str(error)[:200]}")) from error
+            raise InputError(escape(f"{path}: no JSON: {str(error)[:200]}")) from error
         return document if isinstance(document, list) else [document]
     try:
         return list(csv.DictReader(io.StringIO(text)))
     except csv.Error as error:
-        raise InputError(harmless(f"{path}: no CSV: {error}")) from error
+        raise InputError(escape(f"{path}: no CSV: {error}")) from error
 
 
 def _port_rate(row: Any) -> tuple[str, int, PortRate] | None:

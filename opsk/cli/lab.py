@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.lab_faults import DEFAULT_DIRECTORY, break_group, repair_command
 from opsk.cli.lab_faults import directory_option as _directory
 from opsk.errors import ExitStatus, InputError, LabError
@@ -25,6 +25,7 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import lab_lock, up
 from opsk.lab.status import LabStatus, lab_status, slurm_environment
 from opsk.lab.stopping import take_down
+from opsk.text import escape
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
@@ -147,13 +148,13 @@ def run_command(directory: Path, words: tuple[str, ...]) -> int:
     job_id = submit(record, words)
     click.echo(f"lab: job {job_id} submitted", err=True)
     try:
-        ends = follow(record, job_id, write=_write, notice=lambda text: click.echo(f"lab: {harmless(text)}", err=True))
+        ends = follow(record, job_id, write=_write, notice=lambda text: click.echo(f"lab: {escape(text)}", err=True))
     except KeyboardInterrupt:
         click.echo(f"lab: job {job_id} goes on; end it with: scancel {job_id}", err=True)
         return 130
     for end in ends:
         line = f"job {end.id} {end.state.lower()}, exit {end.exit_code}, on {end.nodes or 'no node'}"
-        click.echo(f"lab: {harmless(line)}", err=True)
+        click.echo(f"lab: {escape(line)}", err=True)
     return int(ExitStatus.ANSWER if all(end.state == "COMPLETED" for end in ends) else ExitStatus.BAD_NEWS)
 
 
@@ -253,7 +254,7 @@ def _print_addresses(record: LabRecord) -> None:
     if record.prometheus_port and any(each.name == "prometheus" for each in record.daemons):
         click.echo(f"  Prometheus http://127.0.0.1:{record.prometheus_port}")
     for note in record.notes:
-        click.echo(f"  note    {harmless(note)}")
+        click.echo(f"  note    {escape(note)}")
 
 
 def _print_status(found: LabStatus) -> None:
@@ -266,17 +267,15 @@ def _print_status(found: LabStatus) -> None:
     if found.daemons:
         _print_addresses(record)
         for broken in faults_of(record.folder):
-            click.echo(f"  broken  {harmless(f'{broken.node}: {broken.fault.shown}')}")
+            click.echo(f"  broken  {escape(f'{broken.node}: {broken.fault.shown}')}")
     if found.nodes:
-        click.echo(
-            "  nodes   " + ", ".join(f"{count} {harmless(state)}" for state, count in sorted(found.nodes.items()))
-        )
+        click.echo("  nodes   " + ", ".join(f"{count} {escape(state)}" for state, count in sorted(found.nodes.items())))
     for each in found.daemons:
         click.echo(f"  {'runs' if each.running else 'DEAD'}  {each.pid or '-':>8}  {each.name:<12} {each.log}")
     if not found.daemons:
         logs = sorted((record.folder.path / "log").glob("*"))
         click.echo(f"  {len(logs)} logs in {record.folder.path / 'log'}")
     for problem in found.problems:
-        click.echo(f"  problem: {harmless(problem)}")
+        click.echo(f"  problem: {escape(problem)}")
     if record.state.value in ("starting", "stopping"):
         click.echo("  another command is at work, or died: opsk lab down cleans up")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.errors import ExitStatus, LabError
 from opsk.lab.faults import NodeFault, break_domain, break_gpu, break_leaf, break_nic, repair
 from opsk.lab.folder import LabFolder, check_owner, os_errors_named
 from opsk.lab.machine import LOST_BY_XID
 from opsk.lab.record import read_record
+from opsk.text import escape
 
 DEFAULT_DIRECTORY = ".lab"
 
@@ -87,7 +87,7 @@ def _said(verb: str, faults: Iterable[NodeFault]) -> int:
     """Say what was done."""
     faults = tuple(faults)
     for each in faults:
-        click.echo(f"lab: {verb}: {harmless(f'{each.node}: {each.fault.shown}')}")
+        click.echo(f"lab: {verb}: {escape(f'{each.node}: {each.fault.shown}')}")
     if not faults:
         click.echo("lab: nothing is broken")
     return int(ExitStatus.ANSWER)

@@ -6,12 +6,12 @@ import os
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.remapping.launcher import Launch, Launcher, own_words, usual_tasks
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.command import CommandClient
 from opsk.slurm.own_job import asked_label, own_job
+from opsk.text import escape
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -49,4 +49,4 @@ def launch(
         job=job.label, command=command, nodes=nodes, each=each, per_node=per_node, wait_s=wait_s, grace_s=grace_s,
         options=own_words(options), environ=dict(os.environ), cluster=cluster_name(client),
     )  # fmt: skip
-    return Launcher(wanted, client, lambda line: click.echo(f"opsk: {harmless(line)}", err=True)).run()
+    return Launcher(wanted, client, lambda line: click.echo(f"opsk: {escape(line)}", err=True)).run()

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.errors import InputError
+from opsk.text import escape
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -59,4 +59,4 @@ def _write(path: Path, text: str, option: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint=f"name another file for {option}") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint=f"name another file for {option}") from error

@@ -20,11 +20,12 @@ from types import FrameType
 from opsk.errors import InputError
 from opsk.planner.rank_map import RankMap
 from opsk.planner.setting import Setting
+from opsk.units import KIB
 
 DEADLINE_S = 10.0
-_LONGEST_OPTION = 64 * 1024
+_LONGEST_OPTION = 64 * KIB
 """Linux takes no word of more than 128 KiB; a list of hosts longer than half of that goes into a file."""
-_LONGEST_MAP = 100 * 1024
+_LONGEST_MAP = 100 * KIB
 _PLAIN = re.compile(r"[A-Za-z0-9._,:/=+\-]*")
 _FIRST_PORT, _PORTS = 15000, 15000
 """Below the ports that Linux hands out by itself (32768 and up)."""

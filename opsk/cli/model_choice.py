@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from opsk.cli.document import harmless
 from opsk.errors import InputError
+from opsk.text import escape
 from opsk.workload.defaults import Assumption
 from opsk.workload.huggingface.model import MAX_CHARACTERS, model_of_config
 from opsk.workload.model import ModelShape
@@ -31,13 +31,13 @@ def named_model(named: str, *, seq: int | None = None) -> tuple[ModelShape, tupl
         Names the file and all that is wrong in it, or the closest names of public models.
     """
     if named.endswith(".json"):
-        found = model_of_config(_read(named), origin=harmless(named), seq=seq)
+        found = model_of_config(_read(named), origin=escape(named), seq=seq)
         return found.shape, found.assumed
     shape = public_model(named)
     if shape is None:
         close = difflib.get_close_matches(named.casefold(), list(public_models()), n=3, cutoff=0.5)
         like = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise InputError(harmless(f"{named[:80]!r} is no public model that is known{like}"), hint=_HINT)
+        raise InputError(escape(f"{named[:80]!r} is no public model that is known{like}"), hint=_HINT)
     if seq is not None:
         return shape, ()
     why = f"{shape.name} was trained on sequences of so many tokens, at first"
@@ -51,7 +51,7 @@ def _read(path: str) -> str:
             data = stream.read(MAX_CHARACTERS + 1)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(harmless(f"{path}: no UTF-8 text at byte {error.start}"), hint=_HINT) from error
+        raise InputError(escape(f"{path}: no UTF-8 text at byte {error.start}"), hint=_HINT) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(harmless(f"{path}: {reason}"), hint=_HINT) from error
+        raise InputError(escape(f"{path}: {reason}"), hint=_HINT) from error

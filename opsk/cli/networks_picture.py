@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 
-from opsk.cli.document import harmless
+from opsk.text import escape
 from opsk.topology.networks import Network
 
 
@@ -22,7 +22,7 @@ def networks_picture(document: Mapping[str, Any]) -> None:
             role = network.role or "of unknown use"
             shared = f", shared with {' and '.join(network.shared)}" if network.shared else ""
             counts = f"{len(network.switches)} switches, {len(network.hosts)} hosts"
-            console.print(escape(f"  {role}{shared} ({network.link_layer}): {counts}; {harmless(network.why)}"))
+            console.print(escape_markup(f"  {role}{shared} ({network.link_layer}): {counts}; {escape(network.why)}"))
     routes = document["routes"]
     if routes is not None:
         lost = f"{routes['unreachable']} pairs of leaf and HCA port without a way, {routes['loops']} in a circle"

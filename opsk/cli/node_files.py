@@ -27,8 +27,9 @@ from opsk.topology.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_in
 from opsk.topology.node.merge import merge
 from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails
+from opsk.units import MIB
 
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES = MIB
 """So much of a file is looked at to tell what it is; captured files begin with long help texts."""
 
 _TAR_MAGIC = slice(257, 262)

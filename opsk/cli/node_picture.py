@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from opsk.cli.document import harmless, plain
+from opsk.text import escape, to_json_values
 
 _MOST_NODES = 20
 _MOST_PROBLEMS = 6
@@ -19,7 +19,7 @@ _KINDS = {"node": "inside a node", "multi_node": "over several nodes", "none": "
 
 def node_picture(document: dict[str, Any]) -> None:
     """Print the nodes of an answer of ``opsk fabric`` for people."""
-    shown = plain({"nodes": document["nodes"], "hb_domains": document["hb_domains"]})
+    shown = to_json_values({"nodes": document["nodes"], "hb_domains": document["hb_domains"]})
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
@@ -31,7 +31,7 @@ def node_picture(document: dict[str, Any]) -> None:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(harmless(text), style=style), soft_wrap=True)
+    console.print(Text(escape(text), style=style), soft_wrap=True)
 
 
 def _node(console: Console, node: dict[str, Any]) -> None:

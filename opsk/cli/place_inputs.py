@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.document import harmless
 from opsk.cli.dumps import read_dumps
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.node_files import on_fabric, read_node_files
@@ -26,6 +25,7 @@ from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, st
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.own_job import asked_label
 from opsk.slurm.records import JobRecord
+from opsk.text import escape
 from opsk.topology.design import MAX_PORTS, rail_optimized_fabric
 from opsk.topology.fabric import Fabric
 from opsk.topology.forwarding import ForwardingTables
@@ -397,4 +397,4 @@ def asked_for(asked: Asked) -> str:
     plan = asked.plan
     axes = [f"{name.upper()}{size}" for name in ("tp", "cp", "ep", "pp", "dp") if (size := getattr(plan, name)) > 1]
     where = fold(asked.nodes) if len(asked.nodes) <= 512 else f"{len(asked.nodes)} nodes"
-    return harmless(f"{asked.model.name}: {plan.gpus} GPUs, {' '.join(axes) or 'one GPU'}; candidates {where}")
+    return escape(f"{asked.model.name}: {plan.gpus} GPUs, {' '.join(axes) or 'one GPU'}; candidates {where}")

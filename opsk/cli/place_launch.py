@@ -9,7 +9,6 @@ from functools import partial
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.launch_shell import Launch, Launched, OutOfTimeError, default_lines, shell_lines, within
 from opsk.cli.place_inputs import Asked, Request, gather
 from opsk.errors import ExitStatus, InputError, OpskError
@@ -22,6 +21,7 @@ from opsk.planner.preparing import Prepared, prepare
 from opsk.planner.ranks import RankOrder
 from opsk.slurm.command import CommandClient
 from opsk.slurm.own_job import listed_nodes, own_job
+from opsk.text import escape
 
 _ANSWER_S = 5.0
 """One question to Slurm; two fit into the usual deadline."""
@@ -105,5 +105,5 @@ def _node_gpus(asked: Asked) -> int | None:
 
 def _kept(launch: Launch, why: str) -> list[str]:
     """Say why Slurm's order is kept, and return the lines that keep it."""
-    click.echo(f"opsk: Slurm's own order of ranks is kept: {harmless(why)}", err=True)
+    click.echo(f"opsk: Slurm's own order of ranks is kept: {escape(why)}", err=True)
     return default_lines(launch)

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import harmless, plain
-from opsk.units import GB, format_duration
+from opsk.text import escape, format_duration, to_json_values
+from opsk.units import GB
 
 WIDTH = 80
 MOST_NODES = 40
@@ -21,8 +21,8 @@ _AXES = ("tp", "cp", "pp", "dp")
 
 def picture(headline: str, document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk place`` for people."""
-    shown = plain(document)
-    lines = [headline, f"fabric {harmless(shown['fabric'])}, rank order {shown['rank_order']}", ""]
+    shown = to_json_values(document)
+    lines = [headline, f"fabric {escape(shown['fabric'])}, rank order {shown['rank_order']}", ""]
     lines += [*_ranks(shown), "", *_traffic(shown), *_launch(shown), *_remarks(shown)]
     click.echo("\n".join(lines))
 
@@ -36,7 +36,7 @@ def _ranks(shown: Mapping[str, Any]) -> list[str]:
     columns = max(len(ranks) for ranks in by_node.values())
     rails = [_usual_rail(by_node.values(), column) for column in range(columns)]
     rows = [
-        [harmless(node), *(_cell(rank, axes, rails[column]) for column, rank in enumerate(ranks))]
+        [escape(node), *(_cell(rank, axes, rails[column]) for column, rank in enumerate(ranks))]
         for node, ranks in list(by_node.items())[:MOST_NODES]
     ]
     head = ["local rank", *(str(column) for column in range(columns))]
@@ -98,7 +98,7 @@ def _traffic(shown: Mapping[str, Any]) -> list[str]:
     lines += _lost(shown)
     cable = shown["busiest_cable"]
     if cable:
-        lines.append(harmless(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
+        lines.append(escape(f"busiest: {cable['names'][0]} to {cable['names'][1]}"))
     if default["is_kept"]:
         lines.append("Slurm's own order is as good: nothing to change")
     elif shown["needs_rank_file"]:
@@ -159,9 +159,9 @@ def _launch(shown: Mapping[str, Any]) -> list[str]:
     for setting in shown["slurm_flags"]:
         lines += [f"sbatch {setting['name']}={setting['value']}", *_reason(setting)]
     for setting in shown["nccl_env"]:
-        lines += [harmless(f"export {setting['name']}={setting['value']}"), *_reason(setting)]
+        lines += [escape(f"export {setting['name']}={setting['value']}"), *_reason(setting)]
     for node, gpus in list(shown["gpu_order"].items())[:8]:
-        lines.append(harmless(f"on {node}: CUDA_VISIBLE_DEVICES={gpus}"))
+        lines.append(escape(f"on {node}: CUDA_VISIBLE_DEVICES={gpus}"))
     if len(shown["gpu_order"]) > 8:
         lines.append(f"... and {len(shown['gpu_order']) - 8} more nodes; --json lists all")
     return lines
@@ -169,16 +169,16 @@ def _launch(shown: Mapping[str, Any]) -> list[str]:
 
 def _reason(setting: Mapping[str, Any]) -> list[str]:
     """Return why a setting is suggested."""
-    return wrap(harmless(setting["why"]), WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return wrap(escape(setting["why"]), WIDTH, initial_indent="    ", subsequent_indent="    ")
 
 
 def _remarks(shown: Mapping[str, Any]) -> list[str]:
     """Return what to mind, what was assumed, and what is wrong with the job's nodes."""
-    said = [f"note: {harmless(note)}" for note in shown["notes"]]
+    said = [f"note: {escape(note)}" for note in shown["notes"]]
     said += [f"assumed: {item['field']} = {item['value']} ({item['why']})" for item in shown["assumed"]]
     said += [f"problem: {item['what']}; {item['hint']}" for item in shown["problems"]]
     said += [f"fault: {item['where']}: {item['kind']}, {item['evidence']}" for item in shown["faults"][:MOST_FAULTS]]
     if len(shown["faults"]) > MOST_FAULTS:
         said.append(f"... and {len(shown['faults']) - MOST_FAULTS} more; --json lists all")
-    lines = [line for remark in said for line in wrap(harmless(remark), WIDTH, subsequent_indent="    ")]
+    lines = [line for remark in said for line in wrap(escape(remark), WIDTH, subsequent_indent="    ")]
     return ["", *lines] if lines else []

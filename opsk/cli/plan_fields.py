@@ -15,8 +15,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, create_model
 
-from opsk.cli.document import harmless
 from opsk.costmodel.checkpoint import CheckpointOptions
+from opsk.text import escape
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
@@ -128,7 +128,7 @@ def _taken(table: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 
 def _violation(where: str, kind: Any, item: Any) -> str:
     """Return one line for one violation found at the border."""
-    where, given, what = harmless(where), shown(item["input"]), item["type"]
+    where, given, what = escape(where), shown(item["input"]), item["type"]
     if what == "extra_forbidden":
         return f"{where}: no such key"
     if what in ("less_than_equal", "greater_than_equal", "int_parsing_size"):
@@ -145,7 +145,7 @@ def shown(value: object) -> str:
     """Return any value as a few printable signs."""
     if type(value) is int and value.bit_length() > _LONG * 3.33:
         return f"{'-' if value < 0 else ''}a number of {int(value.bit_length() * 0.30103) + 1} digits"
-    text = harmless(repr(value) if isinstance(value, int | float | str | bool) else type(value).__name__)
+    text = escape(repr(value) if isinstance(value, int | float | str | bool) else type(value).__name__)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 

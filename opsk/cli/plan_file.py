@@ -29,17 +29,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.document import harmless
 from opsk.cli.plan_examination import Examined, examined
 from opsk.cli.plan_fields import RunOptions
 from opsk.costmodel.checkpoint import CheckpointOptions
 from opsk.errors import InputError
+from opsk.text import escape
+from opsk.units import MIB
 from opsk.workload.defaults import Assumption
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 
 STDIN = "-"
-MAX_BYTES = 1 << 20
+MAX_BYTES = MIB
 """A plan file is a screenful; something larger is another file by mistake."""
 _HINT = "--help names every key; examples/plans has some files"
 
@@ -156,7 +157,7 @@ def _merged(tables: Mapping[str, Any], instead: Mapping[str, Any]) -> dict[str, 
 
 def refused(source: str, wrong: list[str]) -> InputError:
     """Return the one error that names the file and all that is wrong with it."""
-    return InputError(harmless(f"{source}: " + "; ".join(wrong)), hint=_HINT)
+    return InputError(escape(f"{source}: " + "; ".join(wrong)), hint=_HINT)
 
 
 def _read(path: str) -> str:
@@ -168,10 +169,10 @@ def _read(path: str) -> str:
             with Path(path).open("rb") as stream:
                 data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name a plan file, or - for stdin") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name a plan file, or - for stdin") from error
     if len(data) > MAX_BYTES:
-        raise InputError(harmless(f"{path}: larger than {MAX_BYTES} bytes, no plan file"), hint="see examples/plans")
+        raise InputError(escape(f"{path}: larger than {MAX_BYTES} bytes, no plan file"), hint="see examples/plans")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(harmless(f"{path}: no UTF-8 text at byte {error.start}"), hint="see examples/plans") from error
+        raise InputError(escape(f"{path}: no UTF-8 text at byte {error.start}"), hint="see examples/plans") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.postmortem_bundle import write_job_bundle
 from opsk.cli.postmortem_document import postmortem_document
 from opsk.cli.postmortem_job import automatic_report, explained, job_evidence, list_reports
@@ -16,6 +16,7 @@ from opsk.errors import ExitStatus, InputError
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.report import html_report, markdown_report
 from opsk.postmortem.values import Evidence, Report
+from opsk.text import escape
 
 _LOG = click.Path(path_type=Path)
 _JOB = re.compile(r"\d{1,10}(?:[_+.]\S{0,20})?")
@@ -134,7 +135,7 @@ def _write(report: Report, html: Path | None, md: Path | None) -> None:
         try:
             path.write_text(render(report), encoding="utf-8", errors="replace")
         except OSError as error:
-            raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file") from error
+            raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file") from error
 
 
 def _gather(
@@ -152,7 +153,7 @@ def _gather(
     evidence = job_evidence(job, logs=files, gathered=gathered, recorder=recorder)
     if as_json:
         for problem in evidence.unreadable:
-            click.echo(f"opsk: {harmless(problem)}", err=True)
+            click.echo(f"opsk: {escape(problem)}", err=True)
     return evidence
 
 
@@ -170,7 +171,7 @@ def _read(logs: tuple[Path, ...], kernel_logs: tuple[Path, ...], *, as_json: boo
         raise InputError("; ".join(evidence.unreadable), hint="name log files that can be read")
     if as_json:
         for problem in evidence.unreadable:
-            click.echo(f"opsk: {harmless(problem)}", err=True)
+            click.echo(f"opsk: {escape(problem)}", err=True)
     return evidence
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from opsk.cli.document import harmless, plain
 from opsk.cli.postmortem_document import postmortem_document
 from opsk.config import load_site
 from opsk.errors import InputError
@@ -16,6 +15,7 @@ from opsk.postmortem.evidence.bundle import Redaction, made_up_names, write_bund
 from opsk.postmortem.evidence.node_files import folders_of_job, read_node_files
 from opsk.postmortem.report import html_report, markdown_report
 from opsk.postmortem.values import Report
+from opsk.text import escape, to_json_values
 
 
 def write_job_bundle(path: Path, report: Report, gathered: Sequence[Path], *, anonymous: bool) -> None:
@@ -43,7 +43,7 @@ def write_job_bundle(path: Path, report: Report, gathered: Sequence[Path], *, an
     nodes = [*(job.nodes if job is not None else ()), *(sign.place.node for sign in signs)]
     names = made_up_names(nodes, [job.user, job.account] if job is not None else []) if anonymous else {}
     texts = {
-        "report.json": json.dumps(plain(postmortem_document(report))),
+        "report.json": json.dumps(to_json_values(postmortem_document(report))),
         "report.md": markdown_report(report),
         "report.html": html_report(report),
     }
@@ -54,4 +54,4 @@ def write_job_bundle(path: Path, report: Report, gathered: Sequence[Path], *, an
     try:
         write_bundle(path, texts, Redaction(names=names))
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json, harmless, plain
+from opsk.cli.document import echo_json
 from opsk.cli.postmortem_document import postmortem_document
 from opsk.cli.postmortem_memory import with_prediction_of_job
 from opsk.cli.postmortem_own import give_to_user, leave_mark
@@ -29,6 +29,7 @@ from opsk.postmortem.values import Evidence, Recurrence, Report
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.cluster_name import VARIABLE, cluster_name
+from opsk.text import escape, to_json_values
 
 _STILL = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
 _WELL = frozenset(("COMPLETED",))
@@ -84,7 +85,7 @@ def _recurrence(report: Report) -> tuple[Recurrence, ...]:
         finally:
             engine.dispose()
     except OpskError as error:
-        click.echo(f"opsk: earlier failures: {harmless(error.message)}", err=True)
+        click.echo(f"opsk: earlier failures: {escape(error.message)}", err=True)
         return ()
     return recurrence_of(report, known, days=site.postmortem.days)
 
@@ -186,7 +187,7 @@ def keep_report(report: Report, folder: Path) -> None:
 
 
 def _text(report: Report) -> str:
-    return json.dumps(plain(postmortem_document(report)), indent=1)
+    return json.dumps(to_json_values(postmortem_document(report)), indent=1)
 
 
 def _store(report: Report, site: SiteConfig) -> bool:
@@ -203,7 +204,7 @@ def _store(report: Report, site: SiteConfig) -> bool:
         finally:
             engine.dispose()
     except OpskError as error:
-        click.echo(f"opsk: the report is not in the store: {harmless(error.message)}", err=True)
+        click.echo(f"opsk: the report is not in the store: {escape(error.message)}", err=True)
         return False
     return True
 
@@ -221,7 +222,7 @@ def list_reports(*, as_json: bool, all_clusters: bool = False) -> int:
         raise InputError("this site keeps no reports", hint="[postmortem] folder in opsk.toml")
     every, problems = entries_of(folder)
     for problem in problems:
-        click.echo(f"opsk: {harmless(problem)}", err=True)
+        click.echo(f"opsk: {escape(problem)}", err=True)
     is_shared = len({entry.cluster for entry in every} - {""}) > 1
     cluster = cluster_part(cluster_name(slurm_client())) if is_shared and not all_clusters else ""
     found = [entry for entry in every if not cluster or entry.cluster in ("", cluster)]
@@ -242,4 +243,4 @@ def _line(entry: Entry, *, with_cluster: bool) -> str:
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.written_s))
     job = f"{entry.cluster}.{entry.job}" if with_cluster and entry.cluster else entry.job
     cause = f"{entry.root_class or 'no cause':<16} {entry.where}"
-    return harmless(f"{at}  {job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")
+    return escape(f"{at}  {job:>10}  {entry.state:<14} {cause}  {entry.what[:80]}")

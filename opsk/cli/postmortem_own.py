@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.postmortem.evidence.as_user import person_of
 from opsk.postmortem.evidence.marking import mark_report
 from opsk.postmortem.evidence.own_copy import for_owner, give_copies
 from opsk.postmortem.values import Report
+from opsk.text import escape
 
 
 def leave_mark(report: Report, folder: Path) -> None:
@@ -20,7 +20,7 @@ def leave_mark(report: Report, folder: Path) -> None:
     try:
         mark_report(folder.parent, folder.name, report, time.time())
     except OSError as error:
-        click.echo(f"opsk: {folder}: the report is not counted: {harmless(str(error.strerror))}", err=True)
+        click.echo(f"opsk: {folder}: the report is not counted: {escape(str(error.strerror))}", err=True)
 
 
 def give_to_user(report: Report, folder: Path, forms: dict[str, Callable[[Report], str]]) -> None:
@@ -39,4 +39,4 @@ def give_to_user(report: Report, folder: Path, forms: dict[str, Callable[[Report
     try:
         give_copies(folder, person.uid, {name: form(shown) for name, form in forms.items()})
     except OSError as error:
-        click.echo(f"opsk: {folder}: its user cannot read it: {harmless(str(error.strerror))}", err=True)
+        click.echo(f"opsk: {folder}: its user cannot read it: {escape(str(error.strerror))}", err=True)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.postmortem.reasoning.places import words
 from opsk.postmortem.report.text import memory_words, parted_words
 from opsk.postmortem.values import Cause, Moment, Report
+from opsk.text import escape
 
 _MOMENTS = 14
 
@@ -35,8 +35,8 @@ def lines(report: Report) -> list[str]:
 
 def _head(report: Report) -> list[str]:
     """Return what it was."""
-    name = f"job {harmless(report.job.job_id)}  " if report.job is not None and report.job.job_id else ""
-    first = f"{name}{harmless(report.state)}"
+    name = f"job {escape(report.job.job_id)}  " if report.job is not None and report.job.job_id else ""
+    first = f"{name}{escape(report.state)}"
     if report.root is None:
         nothing = {
             "ended well": "nothing failed",
@@ -47,8 +47,8 @@ def _head(report: Report) -> list[str]:
     root = report.root
     return [
         first,
-        f"cause   {root.failure}, {root.confidence:.0%} sure: {harmless(root.what)}",
-        f"where   {harmless(words(root.where))}",
+        f"cause   {root.failure}, {root.confidence:.0%} sure: {escape(root.what)}",
+        f"where   {escape(words(root.where))}",
     ]
 
 
@@ -56,8 +56,8 @@ def _why(root: Cause | None) -> list[str]:
     """Return the steps to the cause, and its evidence."""
     if root is None:
         return []
-    steps = [f"        {harmless(step)}" for step in root.why]
-    seen = [f"        {harmless(sign.source)}:{sign.line}: {harmless(sign.text[:160])}" for sign in root.signs[:3]]
+    steps = [f"        {escape(step)}" for step in root.why]
+    seen = [f"        {escape(sign.source)}:{sign.line}: {escape(sign.text[:160])}" for sign in root.signs[:3]]
     return ["why", *steps, *(["evidence", *seen] if seen else [])]
 
 
@@ -67,21 +67,21 @@ def _others(report: Report) -> list[str]:
         return []
     rows = []
     for cause in report.alternatives:
-        where = harmless(words(cause.where))
-        rows.append(f"        {cause.confidence:4.0%}  {cause.failure}: {harmless(cause.what[:110])} ({where})")
+        where = escape(words(cause.where))
+        rows.append(f"        {cause.confidence:4.0%}  {cause.failure}: {escape(cause.what[:110])} ({where})")
     return ["else", *rows]
 
 
 def _memory(report: Report) -> list[str]:
     """Return what is known of memory that ran out."""
     told = memory_words(report.facts)
-    return [f"memory  {harmless(told)}"] if told else []
+    return [f"memory  {escape(told)}"] if told else []
 
 
 def _collective(report: Report) -> list[str]:
     """Return where ranks parted."""
     told = parted_words(report.divergence)
-    return [f"hang    {harmless(told)}"] if told else []
+    return [f"hang    {escape(told)}"] if told else []
 
 
 def _timeline(report: Report) -> list[str]:
@@ -97,8 +97,8 @@ def _row(moment: Moment) -> str:
     """Return one moment."""
     at = clock(moment.time_s)
     place = words(moment.place)
-    where = "" if place == "the job" else f"  ({harmless(place)})"
-    return f"{at}  {harmless(moment.what[:110])}{where}"
+    where = "" if place == "the job" else f"  ({escape(place)})"
+    return f"{at}  {escape(moment.what[:110])}{where}"
 
 
 def clock(time_s: float | None) -> str:
@@ -112,8 +112,8 @@ def _missing(report: Report) -> list[str]:
     """Return what would settle it."""
     rows = []
     for each in report.missing:
-        how = f" ({harmless(each.how)})" if each.how else ""
-        rows.append(f"        {harmless(each.what)}: {harmless(each.why)}{how}")
+        how = f" ({escape(each.how)})" if each.how else ""
+        rows.append(f"        {escape(each.what)}: {escape(each.why)}{how}")
     return ["missing", *rows] if rows else []
 
 
@@ -121,12 +121,12 @@ def _actions(report: Report) -> list[str]:
     """Return what to do."""
     rows = []
     for each in report.actions:
-        rows.append(f"        {each.audience}: {harmless(each.what)}")
+        rows.append(f"        {each.audience}: {escape(each.what)}")
         if each.command:
-            rows.append(f"            {harmless(each.command)}")
+            rows.append(f"            {escape(each.command)}")
     return ["do", *rows] if rows else []
 
 
 def _unreadable(report: Report) -> list[str]:
     """Return what could not be read."""
-    return [f"unread  {harmless(problem)}" for problem in report.evidence.unreadable]
+    return [f"unread  {escape(problem)}" for problem in report.evidence.unreadable]

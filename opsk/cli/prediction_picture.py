@@ -9,8 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.document import harmless, plain
-from opsk.units import GB, TERA, as_gib, format_bytes, format_duration, format_share
+from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
+from opsk.units import GB, TERA, as_gib
 
 _WIDTH_WITHOUT_TERMINAL = 100
 _NARROW = 100
@@ -30,7 +30,7 @@ _JOULES_PER_KWH = 3.6e6
 
 def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
     """Print the answer of ``opsk predict`` for people, on stdout where no console is given."""
-    shown = plain(document)
+    shown = to_json_values(document)
     console = console or stdout_console()
     console.print(headline(shown), style="bold")
     console.print()
@@ -89,7 +89,7 @@ def headline(shown: Mapping[str, Any]) -> Text:
         f"sharding {plan['sharding']}",
         plan["software"],
     ]
-    return Text(harmless(" · ".join(words)))
+    return Text(escape(" · ".join(words)))
 
 
 def _verdict(shown: Mapping[str, Any]) -> Text:
@@ -202,8 +202,7 @@ def assumed_text(assumed: Sequence[Mapping[str, Any]]) -> Text:
     """Return what nobody stated, a line each."""
     return Text(
         "\n".join(
-            harmless(f"{entry['field']} = {_shown(entry['field'], entry['value'])}: {entry['why']}")
-            for entry in assumed
+            escape(f"{entry['field']} = {_shown(entry['field'], entry['value'])}: {entry['why']}") for entry in assumed
         )
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.remap_apply import apply_option, journal_at
 from opsk.cli.remap_document import remap_document
 from opsk.cli.remap_inputs import Gathered, RemapRequest, gather_remap
@@ -27,6 +27,7 @@ from opsk.remapping.carrying_out import Applied
 from opsk.remapping.world import World
 from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk.slurm.topology.release import parse_release
+from opsk.text import escape
 
 _SECONDS = click.FloatRange(min=0.0, max=1e9)
 _TIMES = (
@@ -171,4 +172,4 @@ def _applied(
 
 
 def _told(line: str) -> None:
-    click.echo(f"opsk: {harmless(line)}", err=True)
+    click.echo(f"opsk: {escape(line)}", err=True)

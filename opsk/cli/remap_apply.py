@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.remap_inputs import Gathered
 from opsk.config import load_site
 from opsk.errors import OpskError
@@ -24,6 +23,7 @@ from opsk.remapping.running import caller_name, caller_rights, for_whom, is_mine
 from opsk.remapping.world import World
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.remap_commands import Who
+from opsk.text import escape
 
 Ask = Callable[[str], bool]
 
@@ -62,7 +62,7 @@ def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] |
 
 
 def _warn(text: str) -> None:
-    click.echo(f"opsk: {harmless(text)}", err=True)
+    click.echo(f"opsk: {escape(text)}", err=True)
 
 
 def look_of(found: Gathered) -> Look:
@@ -119,7 +119,7 @@ def apply_option(
         option, terms, failed=failed, look=look_of(found), rights=rights, at_s=time.time(), launcher=launcher,
         world=world, cluster=found.cluster,
     )  # fmt: skip
-    if ask is not None and not ask(harmless(f"{option.title}: run {len(begun.steps)} commands now?")):
+    if ask is not None and not ask(escape(f"{option.title}: run {len(begun.steps)} commands now?")):
         return _declined(option, rights)
     with journal.held(begun.key):
         kept = told_store(journal, found.cluster, warn)

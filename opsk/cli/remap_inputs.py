@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from opsk.cli.document import harmless
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.node_files import on_fabric, read_node_files
 from opsk.cli.place_inputs import Asked, Request, gather
@@ -30,12 +29,14 @@ from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import SlurmSite
 from opsk.slurm.topology.release import NEWEST
+from opsk.text import escape
 from opsk.topology.hb_domains import hb_domains
 from opsk.topology.node.node_topology import NodeTopology
+from opsk.units import MIB
 from opsk.workload.completion import Assumption
 
 NO_JOB = "-"
-_MAX_BYTES = 64 << 20
+_MAX_BYTES = 64 * MIB
 _FREE_STATES = frozenset({"IDLE"})
 _UNFREE_FLAGS = frozenset({"RESERVED", "PLANNED", "COMPLETING", "POWERING_DOWN", "REBOOT_ISSUED", "MAINTENANCE"})
 
@@ -103,7 +104,7 @@ class _Placed(BaseModel):
         """Return node and GPU in rank order."""
         ranks = sorted(self.ranks, key=lambda seat: seat.rank)
         if [seat.rank for seat in ranks] != list(range(len(ranks))):
-            raise InputError(harmless(f"{path}: ranks are not 0 to {len(ranks) - 1}, each once"), hint=_PLACEMENT_HINT)
+            raise InputError(escape(f"{path}: ranks are not 0 to {len(ranks) - 1}, each once"), hint=_PLACEMENT_HINT)
         return [(seat.node, seat.gpu) for seat in ranks]
 
 
@@ -223,15 +224,15 @@ def _read_placement(path: Path) -> _Placed:
     """
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise InputError(harmless(f"{path}: larger than {_MAX_BYTES} bytes"), hint=_PLACEMENT_HINT)
+            raise InputError(escape(f"{path}: larger than {_MAX_BYTES} bytes"), hint=_PLACEMENT_HINT)
         return _Placed.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint=_PLACEMENT_HINT) from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint=_PLACEMENT_HINT) from error
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:4])
-        raise InputError(harmless(f"{path}: {wrong}"), hint=_PLACEMENT_HINT) from error
+        raise InputError(escape(f"{path}: {wrong}"), hint=_PLACEMENT_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(harmless(f"{path}: no JSON ({error})"), hint=_PLACEMENT_HINT) from error
+        raise InputError(escape(f"{path}: no JSON ({error})"), hint=_PLACEMENT_HINT) from error
 
 
 def _own_nodes(

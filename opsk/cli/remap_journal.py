@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.remap_apply import hands_for, journal_at, told_store
 from opsk.cli.remap_picture import applied_picture
 from opsk.errors import ExitStatus, InputError
@@ -27,6 +27,7 @@ from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import Who, resume
+from opsk.text import escape
 
 _MOST_LISTED = 50
 
@@ -109,7 +110,7 @@ def go_on(
         if launcher := launcher_of(job, cluster):
             hands = hands_for(kept, slurm, launcher=launcher, tell=tell)
         texts = _texts(remap, now, is_undo=is_undo)
-        if not yes and not click.confirm(harmless(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
+        if not yes and not click.confirm(escape(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
             return Applied(kind=remap.begun.kind, title=remap.begun.title, rights=rights, journal=name)
         return undo(remap, hands, rights=rights, shown=shown) if is_undo else carry_out(remap, hands, rights=rights)
 
@@ -175,7 +176,7 @@ def resume_nodes(slurm: SlurmClient, words: str, *, ask: Callable[[str], bool] |
     rights = caller_rights(no_job, run_command) if os.geteuid() else tuple(Who)
     if Who.ADMINISTRATOR not in rights:
         return Applied(kind="resume", title=title, rights=rights, left=((command.text, "by an administrator"),))
-    if ask is not None and not ask(harmless(f"{command.text}: run it now?")):
+    if ask is not None and not ask(escape(f"{command.text}: run it now?")):
         return Applied(kind="resume", title=title, rights=rights, left=((command.text, "by you"),))
     status, said = run_command(command.argv)
     if status:
@@ -196,13 +197,13 @@ def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
     for remap in found[:_MOST_LISTED]:
         row = _row(remap)
         job = f"job {row['job']}" if remap.begun.cluster == cluster else str(remap.begun.key)
-        click.echo(harmless(f"{row['id']}  {row['state']:<9} {job}  {row['kind']}: {row['title']}"))
+        click.echo(escape(f"{row['id']}  {row['state']:<9} {job}  {row['kind']}: {row['title']}"))
         for step in row["steps"]:
-            click.echo(harmless(f"    {step['state'] or 'to do':<8} {step['text']}"))
+            click.echo(escape(f"    {step['state'] or 'to do':<8} {step['text']}"))
         if row["said"]:
-            click.echo(harmless(f"    {row['said']}"))
+            click.echo(escape(f"    {row['said']}"))
         if remap.is_open and remap.state != "undoing":
-            click.echo(harmless(f"    go on: opsk remap --resume {row['id']}"))
+            click.echo(escape(f"    go on: opsk remap --resume {row['id']}"))
     if others:
         click.echo(f"{others} of other clusters: see opsk remap --journal --all-clusters")
     return ExitStatus.ANSWER

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import harmless, plain
 from opsk.remapping.carrying_out import Applied
-from opsk.units import format_duration
+from opsk.text import escape, format_duration, to_json_values
 
 WIDTH = 80
 _MOST_SHOWN = 4
@@ -23,7 +22,7 @@ _LONGEST_NODE = 16
 
 def picture(document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk remap`` for people."""
-    shown = plain(document)
+    shown = to_json_values(document)
     lines = [*_head(shown), ""]
     if shown["nothing_to_do"]:
         lines += _folded(f"nothing to do: {shown['nothing_to_do']}")
@@ -42,7 +41,7 @@ def picture(document: Mapping[str, Any]) -> None:
 
 def applied_picture(applied: Applied) -> None:
     """Print what became of an option."""
-    shown = plain(applied)
+    shown = to_json_values(applied)
     lines = ["", *_folded(f"applied {shown['kind']}: {shown['title']}")]
     if shown["rank_file"]:
         lines += _folded(f"wrote {shown['rank_file']}")
@@ -151,7 +150,7 @@ def _seats(seats: Mapping[str, Any]) -> Iterator[str]:
         cells = [
             "".join(f"{_seat(*seat):>{wide}}" for seat in zip(each, failed, strict=True)) for each in (before, after)
         ]
-        yield harmless(f"   {node[:name]:<{name}} {cells[0]}  ->{cells[1]}")
+        yield escape(f"   {node[:name]:<{name}} {cells[0]}  ->{cells[1]}")
     if len(rows) > _MOST_ROWS:
         yield f"   ... {len(rows) - _MOST_ROWS} more nodes: --json"
 
@@ -169,7 +168,7 @@ def _common(lists: Sequence[Sequence[str]]) -> list[str]:
 
 def _command(who: str, text: str) -> list[str]:
     """Return a command; it is never broken into lines, so that it can be copied."""
-    return [harmless(f"   [{who}]"), harmless(f"      {text}")]
+    return [escape(f"   [{who}]"), escape(f"      {text}")]
 
 
 def _refused(shown: Mapping[str, Any]) -> list[str]:
@@ -202,4 +201,4 @@ def _percent(share: float | None) -> str:
 
 
 def _folded(text: str, indent: str = "        ") -> list[str]:
-    return wrap(harmless(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return wrap(escape(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]

@@ -6,13 +6,13 @@ import os
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.launch_shell import DEADLINE_S, Launch, OutOfTimeError, step_options, within
 from opsk.cli.srun_arguments import Step, step_of
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.hostlist import expand
 from opsk.planner.rank_map import RankMap
 from opsk.slurm.own_job import own_job
+from opsk.text import escape
 
 
 @click.command("srun-options", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -86,4 +86,4 @@ def _map(job: str, plan_file: str | None) -> tuple[RankMap, tuple[str, ...]]:
 
 def _say(why: str) -> None:
     """Say on stderr why Slurm's order is kept."""
-    click.echo(f"opsk: Slurm's own order of ranks is kept: {harmless(why)}", err=True)
+    click.echo(f"opsk: Slurm's own order of ranks is kept: {escape(why)}", err=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.store_opening import site_store, site_url
 from opsk.config import RetentionConfig, load_site
 from opsk.errors import ExitStatus, InputError
-from opsk.units import format_bytes
+from opsk.text import escape, format_bytes
 
 if TYPE_CHECKING:
     from opsk.store.retention import Pruned
@@ -107,7 +107,7 @@ def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int
         if output is not None:
             to.close()
     for what in damaged:
-        click.echo(f"opsk: left out: {harmless(what)}", err=True)
+        click.echo(f"opsk: left out: {escape(what)}", err=True)
     return ExitStatus.BAD_NEWS if damaged else ExitStatus.ANSWER
 
 
@@ -146,9 +146,9 @@ def check(*, as_json: bool) -> int:
         echo_json({"store": shown(engine.url), "sound": not found.findings, **_fields(found)})
     else:
         for finding in found.findings:
-            click.echo(harmless(f"{finding.part}: {finding.what}" + (f" ({finding.hint})" if finding.hint else "")))
+            click.echo(escape(f"{finding.part}: {finding.what}" + (f" ({finding.hint})" if finding.hint else "")))
         verdict = "not sound" if found.findings else "sound"
-        click.echo(harmless(f"{shown(engine.url)}: {verdict}, {found.records} records, revision {found.revision}"))
+        click.echo(escape(f"{shown(engine.url)}: {verdict}, {found.records} records, revision {found.revision}"))
     return ExitStatus.BAD_NEWS if found.findings else ExitStatus.ANSWER
 
 
@@ -168,9 +168,9 @@ def upgrade(*, as_json: bool) -> int:
     if as_json:
         echo_json({"store": shown(engine.url), "before": before, "now": now})
     elif before == now:
-        click.echo(harmless(f"{shown(engine.url)} is of revision {now}: nothing to do"))
+        click.echo(escape(f"{shown(engine.url)} is of revision {now}: nothing to do"))
     else:
-        click.echo(harmless(f"{shown(engine.url)}: from revision {before or 'none'} to {now}"))
+        click.echo(escape(f"{shown(engine.url)}: from revision {before or 'none'} to {now}"))
     return ExitStatus.ANSWER
 
 
@@ -182,14 +182,14 @@ def _days(text: str) -> tuple[str, int]:
     """Return kind and days of one ``--days``."""
     kind, sign, days = text.partition("=")
     if kind not in _OVER:
-        raise click.BadParameter(f"{harmless(kind)!r} is none of {', '.join(_OVER)}", param_hint="--days")
+        raise click.BadParameter(f"{escape(kind)!r} is none of {', '.join(_OVER)}", param_hint="--days")
     if not sign or not (days.isascii() and days.isdecimal()) or len(days) > 5:
-        raise click.BadParameter(f"{harmless(text)!r} is not {kind}=DAYS, as {kind}=90", param_hint="--days")
+        raise click.BadParameter(f"{escape(text)!r} is not {kind}=DAYS, as {kind}=90", param_hint="--days")
     return kind, int(days)
 
 
 def _size_table(url: str, found: StoreSize) -> None:
-    click.echo(harmless(url))
+    click.echo(escape(url))
     for kind in found.kinds:
         times = f"  {kind.first_at:%Y-%m-%d}  {kind.last_at:%Y-%m-%d}" if kind.first_at and kind.last_at else ""
         click.echo(f"{kind.kind:<10} {kind.records:>12,}{times}")

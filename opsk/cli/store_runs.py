@@ -14,10 +14,10 @@ from opsk.calibration.advised_runs import FEWEST_INTERVALS, FEWEST_STEPS, Stretc
 from opsk.calibration.runs import Runs, parse_runs
 from opsk.calibration.written_runs import COLUMNS
 from opsk.cli.cluster_choice import chosen_cluster
-from opsk.cli.document import harmless
 from opsk.cli.store_opening import site_store
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
+from opsk.text import escape
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -56,7 +56,7 @@ def runs_of_store() -> Runs:
         f"opsk: {len(runs.runs)} jobs of the store count" + (f"; left out: {reasons}" if reasons else ""), err=True
     )
     for run in runs.unpredictable:
-        click.echo(harmless(f"opsk: job {run.id} of the store cannot be predicted: {run.why}"), err=True)
+        click.echo(escape(f"opsk: job {run.id} of the store cannot be predicted: {run.why}"), err=True)
     return runs
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.throughput_document import throughput_document
 from opsk.cli.throughput_follow import follow as follow_logs
 from opsk.cli.throughput_picture import picture
 from opsk.errors import ExitStatus, InputError
 from opsk.telemetry.progress.runs import Log, joined, read_log
+from opsk.text import escape
 
 
 @click.command()
@@ -77,7 +78,7 @@ def throughput(
     document = throughput_document(run, skip_warm_up=skip_warmup)
     if as_json:
         for _, why in unread:
-            click.echo(f"opsk: {harmless(why.message)}", err=True)
+            click.echo(f"opsk: {escape(why.message)}", err=True)
         echo_json(document)
     else:
         picture(document, run)

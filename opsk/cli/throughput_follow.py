@@ -15,8 +15,6 @@ from typing import cast
 
 import click
 
-from opsk import units
-from opsk.cli.document import harmless, plain
 from opsk.cli.throughput_document import step_document
 from opsk.cli.throughput_picture import speed
 from opsk.errors import ExitStatus, InputError
@@ -25,11 +23,13 @@ from opsk.telemetry.progress.runs import STDIN
 from opsk.telemetry.progress.stream import Found, ProgressReader
 from opsk.telemetry.progress.tail import Tail
 from opsk.telemetry.progress.tally import STALL, Tally
+from opsk.text import escape, format_bytes, format_duration, to_json_values
+from opsk.units import KIB
 
 SHOWN_AT_FIRST = 10
 """Steps of those that were there before, for people."""
 _WINDOW, _ENOUGH = 16, 4
-_PIPE_BYTES = 64 << 10
+_PIPE_BYTES = 64 * KIB
 
 
 def follow(
@@ -76,12 +76,12 @@ def _watch(lines: Lines, tail: Tail, sleep: Callable[[float], None]) -> None:
             if problem != said:
                 said = problem
                 if problem:
-                    click.echo(f"opsk: waiting: {harmless(problem)}", err=True)
+                    click.echo(f"opsk: waiting: {escape(problem)}", err=True)
             sleep(tail.rest_s)
     finally:
         lines.take_all(tail.finish())
         if tail.skipped_bytes:
-            left_out = units.format_bytes(tail.skipped_bytes)
+            left_out = format_bytes(tail.skipped_bytes)
             click.echo(f"opsk: {left_out} of the logs were left out: more than can be followed", err=True)
 
 
@@ -122,7 +122,7 @@ class Lines:
         if isinstance(found, StepRecord):
             self._tally.add(found)
             if self._as_json:
-                click.echo(json.dumps(plain(step_document(found)), ensure_ascii=True))
+                click.echo(json.dumps(to_json_values(step_document(found)), ensure_ascii=True))
                 return
             if found.generation > self._generation:
                 self._recent.clear()
@@ -170,16 +170,16 @@ class Lines:
     def _say(self, text: str) -> None:
         """Print a line, or keep it while old ones are read."""
         if self._is_live:
-            click.echo(harmless(text))
+            click.echo(escape(text))
         else:
-            self._early.append(harmless(text))
+            self._early.append(escape(text))
 
     def _step(self, record: StepRecord) -> str:
         """Return one step as people read it."""
         step = "step" if record.iteration is None else f"step {record.iteration:,}"
         parts = [step + (f"/{record.total_iterations:,}" if record.total_iterations else "")]
         if record.step_s:
-            parts.append(units.format_duration(record.step_s))
+            parts.append(format_duration(record.step_s))
         for value, what in (
             (record.tflops_per_gpu, "TFLOP/s/GPU"),
             (record.tokens_per_s_per_gpu, "tokens/s/GPU"),
@@ -205,7 +205,7 @@ class Lines:
 def _event(event: Event) -> str | None:
     """Return what happened between steps; nothing of what shows anyway."""
     after = f" after step {event.iteration:,}" if event.iteration is not None else ""
-    took = f", {units.format_duration(event.seconds)}" if event.seconds else ""
+    took = f", {format_duration(event.seconds)}" if event.seconds else ""
     if event.kind is EventKind.CHECKPOINT:
         return f"checkpoint{after}{took}"
     if event.kind is EventKind.VALIDATION:

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk import units
-from opsk.cli.document import harmless
 from opsk.telemetry.progress.runs import Run
+from opsk.text import escape, format_bytes, format_duration
 
 _WIDTH_WITHOUT_TERMINAL = 110
 _BARS = "▁▂▃▄▅▆▇█"
@@ -35,7 +34,7 @@ def picture(document: Mapping[str, Any], run: Run) -> None:
     table.add_column(overflow="fold")
     bars = _bars(console.encoding)
     for name, text in _rows(document, run, bars):
-        table.add_row(Text(name, style="bold"), Text(harmless(text)))
+        table.add_row(Text(name, style="bold"), Text(escape(text)))
     console.print(table)
 
 
@@ -54,7 +53,7 @@ def _rows(document: Mapping[str, Any], run: Run, bars: str) -> list[tuple[str, s
     if document["loss"]["last"] is not None:
         rows.append(("loss", f"{_number(document['loss']['first'])} → {_number(document['loss']['last'])}"))
     if document["peak_memory_bytes"]:
-        rows.append(("memory", f"{units.format_bytes(document['peak_memory_bytes'])} at most, as the framework counts"))
+        rows.append(("memory", f"{format_bytes(document['peak_memory_bytes'])} at most, as the framework counts"))
     events = _events(document["events"])
     if events:
         rows.append(("events", events))
@@ -85,7 +84,7 @@ def speed(median: Mapping[str, Any]) -> str:
     """Return the medians."""
     parts = []
     if median["step_s"]:
-        parts.append(f"{units.format_duration(median['step_s'])} a step")
+        parts.append(f"{format_duration(median['step_s'])} a step")
     for name, what in (
         ("tflops_per_gpu", "TFLOP/s/GPU"),
         ("tokens_per_s_per_gpu", "tokens/s/GPU"),
@@ -109,7 +108,7 @@ def _basis(steady: Mapping[str, Any], median: Mapping[str, Any]) -> str:
     if steady["spread"] is not None:
         said += f", ±{100 * steady['spread']:.1f} % between the quartiles"
     if steady["stall_count"]:
-        lost = units.format_duration(steady["stalled_s"])
+        lost = format_duration(steady["stalled_s"])
         said += f"; {steady['stall_count']} of more than three times the median, {lost} lost"
     return said
 
@@ -121,7 +120,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
         found = [event for event in events if event["kind"] == kind]
         if found:
             took = sum(event["seconds"] or 0.0 for event in found)
-            spent = f" ({units.format_duration(took)})" if took else ""
+            spent = f" ({format_duration(took)})" if took else ""
             parts.append(f"{len(found)} {words[len(found) > 1]}{spent}")
     return ", ".join(parts)
 

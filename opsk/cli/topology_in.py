@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.dumps import STDIN, text_of
 from opsk.errors import ExitStatus, InputError
 from opsk.hostlist import fold
 from opsk.slurm.topology.check import topology_faults
 from opsk.slurm.topology.conf import topology_summary
 from opsk.slurm.topology.yaml_file import NamedTopology, TopologyFile, is_topology, merged, read_topology
+from opsk.text import escape
 from opsk.topology.fabric import Fault
 from opsk.topology.guid_tables import is_guid_tree
 
@@ -100,21 +101,19 @@ def _head(path: Path) -> str:
 
 def _show(document: dict[str, Any]) -> None:
     """Print the topologies for people."""
-    click.echo(harmless(f"{document['source']}: {document['summary']['nodes']} nodes"))
+    click.echo(escape(f"{document['source']}: {document['summary']['nodes']} nodes"))
     for each in document["topologies"]:
         default = ", the cluster's default" if each["is_default"] and len(document["topologies"]) > 1 else ""
-        click.echo(harmless(f"{each['name']}: {each['kind']}, {len(each['groups'])} groups of nodes{default}"))
+        click.echo(escape(f"{each['name']}: {each['kind']}, {len(each['groups'])} groups of nodes{default}"))
         for group in each["groups"][:_SHOWN_GROUPS]:
-            click.echo(harmless(f"  {group['name']}: {len(group['nodes'])} nodes, {fold(group['nodes'])}"))
+            click.echo(escape(f"  {group['name']}: {len(group['nodes'])} nodes, {fold(group['nodes'])}"))
         if len(each["groups"]) > _SHOWN_GROUPS:
             click.echo(f"  ... and {len(each['groups']) - _SHOWN_GROUPS} more")
         for name, below in each["above"].items():
-            click.echo(harmless(f"  {name} joins {len(below)} switches"))
+            click.echo(escape(f"  {name} joins {len(below)} switches"))
         if each["block_sizes"]:
-            click.echo(harmless(f"  BlockSizes {each['block_sizes']}"))
+            click.echo(escape(f"  BlockSizes {each['block_sizes']}"))
     for fault in document["faults"]:
-        click.echo(
-            harmless(f"{fault.kind}: {fault.where}: {fault.evidence}" + (f"; {fault.cost}" if fault.cost else ""))
-        )
+        click.echo(escape(f"{fault.kind}: {fault.where}: {fault.evidence}" + (f"; {fault.cost}" if fault.cost else "")))
     if not document["faults"]:
         click.echo("Nothing wrong was found.")

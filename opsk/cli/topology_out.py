@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.dumps import text_of
 from opsk.errors import ExitStatus, InputError, SlurmError
 from opsk.slurm.command import CommandClient
@@ -20,6 +20,7 @@ from opsk.slurm.topology.release import FORMS, NEWEST, Release, check_form, pars
 from opsk.slurm.topology.tree import TREE_HEADING, tree_of
 from opsk.slurm.topology.written import Written, conf_text, yaml_text
 from opsk.slurm.topology.yaml_file import TopologyFile, read_topology
+from opsk.text import escape
 from opsk.topology.hb_domains import HbDomain
 from opsk.topology.rails import Rails
 
@@ -253,15 +254,15 @@ def _show(answer: dict[str, Any]) -> None:
     """Print what changes for nodes, then the lines."""
     for change in answer["topologies"]:
         for line in _sentences(change):
-            click.echo(harmless(f"{change['name']}: {line}"))
+            click.echo(escape(f"{change['name']}: {line}"))
     for problem in answer["problems"]:
-        click.echo(harmless(f"not understood: {problem}"))
+        click.echo(escape(f"not understood: {problem}"))
     if not answer["unified"]:
         click.echo("The file is the same, to the letter.")
     elif answer["is_same"]:
         click.echo("It means the same for every node; only names, order or comments differ:")
     for line in answer["unified"].splitlines():
-        click.echo(harmless(line))
+        click.echo(escape(line))
 
 
 def _sentences(change: dict[str, Any]) -> list[str]:

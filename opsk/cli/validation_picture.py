@@ -12,7 +12,7 @@ from rich.text import Text
 from opsk.calibration.reliability import Reliability
 from opsk.calibration.scoring import ErrorSummary, ScoredRun
 from opsk.calibration.validation import Validation
-from opsk.cli.document import harmless
+from opsk.text import escape
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _MAX_UNPREDICTABLE, _MAX_ODDITIES = 10, 10
@@ -44,9 +44,9 @@ def picture(validation: Validation, *, worst: int) -> None:
     if worst and any(row.time for row in validation.rows):
         console.print(_worst(validation, worst))
     for line in _oddities(validation):
-        console.print(Text(harmless(line), style="yellow"), soft_wrap=True)
+        console.print(Text(escape(line), style="yellow"), soft_wrap=True)
     for row in validation.unpredictable[:_MAX_UNPREDICTABLE]:
-        console.print(Text(harmless(f"not predicted  {row.id}: {row.why}"), style="yellow"), soft_wrap=True)
+        console.print(Text(escape(f"not predicted  {row.id}: {row.why}"), style="yellow"), soft_wrap=True)
     hidden = len(validation.unpredictable) - _MAX_UNPREDICTABLE
     if hidden > 0:
         console.print(Text(f"not predicted  {hidden} more, all of them with --json", style="yellow"))
@@ -70,12 +70,12 @@ def _headline(validation: Validation) -> Text:
     text = Text(
         f"{len(validation.rows)} of {rows} rows predicted, {measured} compared with a measurement", style="bold"
     )
-    return text.append(harmless(f"  · efficiencies: {validation.fit}"), style="not bold")
+    return text.append(escape(f"  · efficiencies: {validation.fit}"), style="not bold")
 
 
 def _titled(title: str, table: Table) -> Group:
     """Return a table under its title, which may be wider."""
-    return Group(Text(harmless(title), style="bold"), table, Text())
+    return Group(Text(escape(title), style="bold"), table, Text())
 
 
 def _plain_table() -> Table:
@@ -93,7 +93,7 @@ def _errors(title: str, rows: Mapping[str, ErrorSummary | None]) -> Group:
         if summary is None:
             continue
         table.add_row(
-            Text(harmless(name)),
+            Text(escape(name)),
             str(summary.rows),
             f"{summary.median_absolute_error:.1%}",
             f"{summary.p90_absolute_error:.1%}",
@@ -125,10 +125,10 @@ def _out_of_memory(validation: Validation) -> Text:
     calls = validation.report.out_of_memory
     text = Text(f"out of memory  {calls.out_of_memory - len(calls.missed)} of {calls.out_of_memory} were seen coming")
     if calls.missed:
-        text.append(harmless(f" (missed: {', '.join(calls.missed)})"), style="red")
+        text.append(escape(f" (missed: {', '.join(calls.missed)})"), style="red")
     text.append(f"; {len(calls.false_alarms)} false alarms in {calls.had_room} runs with room")
     if calls.false_alarms:
-        text.append(harmless(f" ({', '.join(calls.false_alarms[:5])}{' …' if len(calls.false_alarms) > 5 else ''})"))
+        text.append(escape(f" ({', '.join(calls.false_alarms[:5])}{' …' if len(calls.false_alarms) > 5 else ''})"))
     return text
 
 
@@ -146,9 +146,9 @@ def _worst(validation: Validation, count: int) -> Group:
             continue
         axes = f"TP{plan.tp} PP{plan.pp} DP{plan.dp} mbs {plan.micro_batch} {plan.recompute.value}"
         table.add_row(
-            Text(harmless(row.run.id)),
-            Text(harmless(row.run.model.name[:24])),
-            Text(harmless(f"{plan.gpus} {row.run.gpu}")),
+            Text(escape(row.run.id)),
+            Text(escape(row.run.model.name[:24])),
+            Text(escape(f"{plan.gpus} {row.run.gpu}")),
             axes + ("" if score.is_stated else " (assumed)"),
             score.quantity,
             f"{score.measured:.4g}",

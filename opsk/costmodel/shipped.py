@@ -28,11 +28,12 @@ from opsk.costmodel.nearness import Case
 from opsk.costmodel.software_offset import SoftwareOffset
 from opsk.errors import ConfigError
 from opsk.hardware.catalog_format import violations
+from opsk.units import MIB
 from opsk.workload.plan import Software
 
 OTHER = "other"
 """What the file calls the chip generations that it has no table of."""
-MAX_BYTES = 1 << 20
+MAX_BYTES = MIB
 """An efficiency file has a few kilobytes; something larger is another file by mistake."""
 
 IGNORED = ("expert_fraction", "fused_expert_fraction", "moe_gap_s")

@@ -29,13 +29,14 @@ from opsk.hardware.catalog_format import (
 from opsk.hardware.citing import cite
 from opsk.hardware.shelf import Named, Shelf, conflicts, fill
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
+from opsk.units import MIB
 
 Kind = Literal["gpu", "nic", "node", "cluster"]
 Spec = TypeVar("Spec", bound=Named)
 
 OWN_KIND: Mapping[type[Entry], Kind] = {GpuEntry: "gpu", NicEntry: "nic", NodeEntry: "node", ClusterEntry: "cluster"}
 
-MAX_CLUSTER_TOML_BYTES = 1 << 20
+MAX_CLUSTER_TOML_BYTES = MIB
 """Size above which a cluster file is refused unread; a real one has a few kilobytes."""
 
 

@@ -11,6 +11,7 @@ from opsk.lab.machine import LOST_BY_XID, Machine
 from opsk.lab.machine_work import NodeJob, Work
 from opsk.lab.nvml_gpus import h100
 from opsk.lab.nvml_state import StandInEvent, StandInGpu, StandInProcess, StandInState, Value
+from opsk.units import GIB
 
 LINKS = 18
 IDLE_W, BUSY_W, LIMIT_W = 72.0, 640.0, 700.0
@@ -18,9 +19,8 @@ IDLE_W, BUSY_W, LIMIT_W = 72.0, 640.0, 700.0
 WAITING_W = STATE_FRACTIONS.waiting * LIMIT_W
 _POWER_WAVE = 0.02
 LINK_BYTES_PER_S = 120e9
-_GIB = 1 << 30
 _KIB = 1024
-_IDLE_BYTES, _BUSY_BYTES = 1 * _GIB, 68 * _GIB
+_IDLE_BYTES, _BUSY_BYTES = 1 * GIB, 68 * GIB
 """What is in use on a GPU without a job, and with one that has no plan; the first is the driver's, no process's."""
 _SHARE_HELD_BACK = 0.1
 """Of its working time, how much the power limit slows a GPU down."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from opsk import units
 from opsk.lab.machine import Hca, Machine, MachineFolder
 from opsk.lab.machine_work import Work
+from opsk.units import GIB, MIB
 
 RATE = "200 Gb/sec (4X HDR)"
 """As the lab's subnet: the fastest that ibsim simulates."""
@@ -26,8 +27,7 @@ _SUPPLY_EFFICIENCY = 0.94
 _PACKET_BYTES = 4096
 _SHARE_WAITING = 0.04
 _MICRO = 1_000_000
-_MIB = 1 << 20
-_PAGE_JOB_BYTES = 64 << 30
+_PAGE_JOB_BYTES = 64 * GIB
 
 _ZERO_COUNTERS = (
     "VL15_dropped", "excessive_buffer_overrun_errors", "link_error_recovery", "local_link_integrity_errors",
@@ -167,7 +167,7 @@ def _write_groups(folder: MachineFolder, machine: Machine, work: Work) -> None:
             "nr_periods 0\nnr_throttled 0\nthrottled_usec 0",
             "cpuset.cpus.effective": "0-63",
             "memory.current": _PAGE_JOB_BYTES,
-            "memory.peak": _PAGE_JOB_BYTES + 512 * _MIB,
+            "memory.peak": _PAGE_JOB_BYTES + 512 * MIB,
             "memory.max": 16 * _PAGE_JOB_BYTES,
             "memory.stat": f"anon {_PAGE_JOB_BYTES // 2}\nfile {_PAGE_JOB_BYTES // 2}",
             "memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0",

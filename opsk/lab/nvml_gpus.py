@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from opsk.lab.nvml_state import StandInGpu, StandInMig, StandInState, Value
+from opsk.units import GIB, MIB
 
 _BUS = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
-_GIB = 1 << 30
-_MIB = 1 << 20
 
 
 def gpu_uuid(index: int, *, node: int = 0) -> str:
@@ -30,12 +29,12 @@ def h100(index: int, *, node: int = 0, links: int = 18) -> StandInGpu:
         "compute_capability": "9.0",
         "pci.device_id": "0x233010DE",
         "pci.subsystem_id": "0x16C110DE",
-        "memory.total_bytes": 80 * _GIB,
-        "memory.reserved_bytes": 551 * _MIB,
-        "memory.used_bytes": (index + 1) * _GIB,
+        "memory.total_bytes": 80 * GIB,
+        "memory.reserved_bytes": 551 * MIB,
+        "memory.used_bytes": (index + 1) * GIB,
         "memory.bus_width_bits": 5120,
-        "bar1.total_bytes": 128 * _GIB,
-        "bar1.used_bytes": 4 * _MIB,
+        "bar1.total_bytes": 128 * GIB,
+        "bar1.used_bytes": 4 * MIB,
         "power.limit_mw": 700_000,
         "power.enforced_limit_mw": 700_000,
         "power.default_limit_mw": 700_000,
@@ -83,9 +82,9 @@ def a100(index: int, *, node: int = 0) -> StandInGpu:
         "architecture": 7,
         "compute_capability": "8.0",
         "pci.device_id": "0x20F110DE",
-        "memory.total_bytes": 40 * _GIB,
-        "memory.reserved_bytes": 530 * _MIB,
-        "memory.used_bytes": (index + 1) * _GIB,
+        "memory.total_bytes": 40 * GIB,
+        "memory.reserved_bytes": 530 * MIB,
+        "memory.used_bytes": (index + 1) * GIB,
         "power.limit_mw": 250_000,
         "power.enforced_limit_mw": 250_000,
         "power.default_limit_mw": 250_000,
@@ -108,12 +107,12 @@ def mig_device(index: int, *, gpu: int = 0, node: int = 0, gibibytes: int = 5) -
         gpu_instance=index + 7,
         keys={
             "name": f"NVIDIA A100-PCIE-40GB MIG 1g.{gibibytes}gb",
-            "memory.total_bytes": gibibytes * _GIB,
-            "memory.used_bytes": (index + 1) * _MIB,
+            "memory.total_bytes": gibibytes * GIB,
+            "memory.used_bytes": (index + 1) * MIB,
             "attributes.multiprocessors": 14,
             "attributes.gpu_slices": 1,
             "attributes.compute_slices": 1,
-            "attributes.memory_mib": gibibytes * 1024,
+            "attributes.memory_mib": gibibytes * GIB // MIB,
         },
     )
 

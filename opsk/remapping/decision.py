@@ -20,8 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey
+from opsk.units import MIB
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 64 * MIB
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _GPUS = re.compile(r"\d{1,4}(,\d{1,4})*")
 

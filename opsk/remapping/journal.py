@@ -28,12 +28,13 @@ from opsk.job_key import JobKey, cluster_part
 from opsk.remapping.decision import Decision
 from opsk.remapping.deeds import Before, Step
 from opsk.remapping.world import World
+from opsk.units import MIB
 
 StepState = Literal["started", "done", "skipped", "failed", "undone"]
 RunState = Literal["approved", "applying", "applied", "failed", "outdated", "undoing", "undone"]
 _ID = re.compile(r"[0-9A-Za-z_+-]{1,32}-\d{8}T\d{6}-[0-9a-f]{6}")
 _FILE = re.compile(rf"(?:[0-9A-Za-z_-]{{1,40}}\.)?({_ID.pattern})\.jsonl")
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from opsk.slurm.partition_text import parse_partitions
 from opsk.slurm.queue_text import QUEUE_COLUMNS, QueuedJobs, parse_queue
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.slurm.sdiag_text import SchedulerStatistics, parse_sdiag
+from opsk.text import blank_controls
 
 DEADLINE_S = 10.0
 MAX_SINGLE_QUESTIONS = 16
@@ -198,4 +199,4 @@ def complaint(stderr: bytes) -> str:
     """Return the last line of a command's complaint, as one printable line."""
     lines = [line for line in stderr.decode("utf-8", errors="replace").splitlines() if line.strip()]
     said = lines[-1] if lines else "failed without a word"
-    return "".join(sign if sign.isprintable() else " " for sign in said)[:200]
+    return blank_controls(said)

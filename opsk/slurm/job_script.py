@@ -18,10 +18,11 @@ from opsk.errors import InputError, OpskError
 from opsk.own_folder import OwnFolder
 from opsk.slurm.own_job import batch_script
 from opsk.slurm.records import JobRecord
+from opsk.units import MIB
 
 _SCRIPT_S = 3.0
 _READING_S = 6.0
-_MOST_ANSWER_BYTES = 8 << 20
+_MOST_ANSWER_BYTES = 8 * MIB
 _FOR_OTHERS = ("PATH", "LANG", "LC_ALL", "OPSK_CONFIG", "SLURM_CONF")
 """What of root's environment a process that became a user gets: its owner can read it."""
 

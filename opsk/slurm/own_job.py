@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from opsk.errors import InputError, SlurmError
 from opsk.hostlist import expand
 from opsk.slurm.command import command_environment
+from opsk.units import MIB
 
-LARGEST_SCRIPT_BYTES = 1 << 20
+LARGEST_SCRIPT_BYTES = MIB
 _ID = re.compile(r"[0-9]{1,10}")
 
 

@@ -16,6 +16,7 @@ from opsk.slurm.job_ids import asked_number, chosen, no_such_job
 from opsk.slurm.pyslurm_process import ProcessDeadlineError, ProcessFailedError, PyslurmProcess
 from opsk.slurm.pyslurm_records import ENDED_STATES, is_exit_code_doubtful, job_from, nodes_from
 from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.text import blank_controls
 
 START_DEADLINE_S = 5.0
 """Importing pyslurm takes 0.15 s; without a slurm.conf that it likes it tries for 60 s."""
@@ -188,7 +189,7 @@ class PyslurmClient:
             raise PyslurmUnusableError(error.message, hint=_OTHER_WAY) from error
         if "error" not in told:
             return told["answer"]
-        said = "".join(sign if sign.isprintable() else " " for sign in str(told.get("text")))[:200]
+        said = blank_controls(str(told.get("text")))
         if told["error"] == "rpc":
             raise _rpc_error(told.get("errno"), said)
         self._process.close()

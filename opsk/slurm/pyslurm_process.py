@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from opsk.errors import SlurmError
+from opsk.text import blank_controls
+from opsk.units import MIB
 
 CHILD = Path(__file__).with_name("pyslurm_child.py")
-MAX_ANSWER_BYTES = 512 << 20
+MAX_ANSWER_BYTES = 512 * MIB
 """An answer beyond this is not read: about a kilobyte a job, so that of half a million jobs."""
 
 _LENGTH = struct.Struct(">I")
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = MIB
 _COMPLAINT_BYTES = 4096
 _END_WAIT_S = 0.2
 
@@ -157,7 +159,7 @@ class PyslurmProcess:
         self._complaints.seek(0)
         written = self._complaints.read()[-_COMPLAINT_BYTES:].decode("utf-8", errors="replace")
         lines = [line for line in written.splitlines() if line.strip()]
-        said = "".join(sign if sign.isprintable() else " " for sign in lines[-1])[:200] if lines else "without a word"
+        said = blank_controls(lines[-1]) if lines else "without a word"
         self.close()
         how = f"ended by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
         return ProcessFailedError(f"pyslurm's process {how}: {said}", hint="set OPSK_SLURM_ADAPTER=commands")

@@ -1,7 +1,7 @@
 """What does Slurm say of a job and of a node? Plain values, the same for every release and every way of asking.
 
 ``None`` means that Slurm did not say or that the question was not asked; text that users wrote (names, comments,
-directories) is kept as they wrote it and is hostile: show it through `opsk.cli.document.harmless` only.
+directories) is kept as they wrote it and is hostile: show it through `opsk.text.escape` only.
 """
 
 from __future__ import annotations

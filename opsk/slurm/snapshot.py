@@ -20,11 +20,12 @@ from typing import Any, Generic, TypeVar
 
 from opsk.errors import InputError
 from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.units import MIB
 
 MARK = b"opsk-snapshot 1\n"
-LARGEST_BYTES = 32 << 20
+LARGEST_BYTES = 32 * MIB
 """Of a snapshot as it is handed over; one of 10,000 nodes and 10,000 jobs has some 2 MB."""
-LARGEST_BLOCK_BYTES = 256 << 20
+LARGEST_BLOCK_BYTES = 256 * MIB
 NODES, JOBS = "nodes", "jobs"
 PRIVATE_NODES = frozenset({"nodes", "partitions"})
 """Words of ``PrivateData`` with which users may not see all nodes, or not of all of them where they are."""

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field
 from sqlmodel import Session, SQLModel, select
 
 from opsk.store.kept_text import kept_texts
+from opsk.units import MIB
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """How records are read: nothing that is not known, no number for a text, no NaN."""
@@ -25,7 +26,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _MOST = 2**63 - 1
 _LONGEST_DOCUMENT = 1 << 22
-_LONGEST_TEXT = 1 << 20
+_LONGEST_TEXT = MIB
 
 
 def _in_range(value: datetime) -> datetime:

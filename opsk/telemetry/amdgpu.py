@@ -19,12 +19,13 @@ from opsk.telemetry.amdgpu_files import RasCount, read_bad_pages, read_hardware,
 from opsk.telemetry.amdgpu_table import MetricsTable, parse_table
 from opsk.telemetry.gpu import GpuDriverMissingError, GpuReading, GpuSample, LostGpu, Unreadable, normalise_pci
 from opsk.telemetry.value_files import ERROR, ValueFiles, by_number, names_in
+from opsk.units import KIB
 
 _CARD = re.compile(r"card([0-9]+)")
 _DRIVER = "amdgpu"
 _VENDOR = "0x1002"
 _UNIQUE_ID = re.compile(r"(?:0x)?0*([0-9a-fA-F]{1,16})")
-_LONGEST_TABLE_BYTES = 16 * 1024
+_LONGEST_TABLE_BYTES = 16 * KIB
 _ASLEEP = {"suspended", "suspending", "resuming"}
 
 

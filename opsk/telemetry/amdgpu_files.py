@@ -14,6 +14,7 @@ from opsk import units
 from opsk.telemetry.amdgpu_table import THROTTLE_CAUSES, MetricsTable
 from opsk.telemetry.gpu import EccCount, GpuMemory, GpuPower, GpuSample, PcieSample
 from opsk.telemetry.value_files import ValueFiles, by_number, names_in
+from opsk.units import KIB
 
 _CLOCK_FILES = {"graphics": "pp_dpm_sclk", "memory": "pp_dpm_mclk", "soc": "pp_dpm_socclk", "fabric": "pp_dpm_fclk"}
 _CLOCK_LABELS = {"sclk": "graphics", "mclk": "memory"}
@@ -26,7 +27,7 @@ _RAS_LINE = re.compile(r"(?P<kind>ue|ce|de): *(?P<count>[0-9]{1,18})")
 _RAS_KINDS = {"ue": "uncorrected", "ce": "corrected", "de": "deferred"}
 _BAD_PAGE = re.compile(r"0x[0-9a-fA-F]+ *: *0x[0-9a-fA-F]+ *: *(?P<flag>[RPF])")
 _BAD_PAGE_STATES = {"R": "reserved", "P": "pending", "F": "unreservable"}
-_LONGEST_LIST_BYTES = 256 * 1024
+_LONGEST_LIST_BYTES = 256 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ import lzma
 from collections.abc import Callable
 from typing import IO, Any, cast
 
-XZ_MEMORY_BYTES = 128 << 20
+from opsk.units import MIB
+
+XZ_MEMORY_BYTES = 128 * MIB
 """``xz -9`` takes 65 MiB to unpack (xz(1), table of presets)."""
 _CHUNK_BYTES = 1 << 16
 _XZ = b"\xfd7zXZ\x00"

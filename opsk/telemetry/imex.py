@@ -18,6 +18,7 @@ from typing import Any
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background import Background, Latest
+from opsk.units import MIB
 
 DAEMON_STATES = (
     "initializing",
@@ -33,7 +34,7 @@ DOMAIN_STATES = ("up", "degraded", "down")
 _PROGRAM = "nvidia-imex-ctl"
 _EVERY_S = 60.0
 _TIMEOUT_S = 10.0
-_LONGEST_ANSWER = 1 << 20
+_LONGEST_ANSWER = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsk import units
 from opsk.errors import TelemetryError
+from opsk.text import format_duration
+from opsk.units import KIB
 
 DEFAULT_DEADLINE_S = 10.0
 COMMANDS = (
@@ -28,7 +29,7 @@ COMMANDS = (
 )
 DEFAULT_FILE = Path("/run/opsk-dcmi/power")
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
-_LONGEST_BYTES = 64 * 1024
+_LONGEST_BYTES = 64 * KIB
 _LONGEST_LINE = 200
 _LONGEST_COMPLAINT = 2000
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z][A-Za-z ]*?)\s*:\s*(?P<value>.*?)\s*")
@@ -265,7 +266,7 @@ class DcmiFile:
             raise TelemetryError(f"{self._path}: {error.strerror}") from error
         if age_s > self._oldest_s:
             raise TelemetryError(
-                f"{self._path}: written {units.format_duration(age_s)} ago", hint="does opsk-dcmi.timer still run?"
+                f"{self._path}: written {format_duration(age_s)} ago", hint="does opsk-dcmi.timer still run?"
             )
         return parse_dcmi(text), age_s
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.job_key import JobKey
+from opsk.units import KIB
 
 _HEAD, _END = "opsk-job 1", "whole"
 _CLUSTER = r"(?:[0-9A-Za-z_-]{1,40}\.)?"
@@ -22,7 +23,7 @@ _CLUSTER = r"(?:[0-9A-Za-z_-]{1,40}\.)?"
 _NAME = re.compile(_CLUSTER + r"(\d{1,12})(?:\.(s[0-9A-Za-z]{1,20}))?")
 _NUMBER = re.compile(r"[0-9]{1,12}")
 _HALF_MADE = re.compile(rf"\.{_CLUSTER}\d+\.\d+")
-_MAX_BYTES = 64 << 10
+_MAX_BYTES = 64 * KIB
 _MAX_FILES = 4096
 _YOUNG_S = 10.0
 """A hidden file younger than this is being written."""

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from opsk.telemetry.cgroup_files import read, ticks_s
 from opsk.telemetry.job_files import gpu_numbers
+from opsk.units import MIB
 
-_MAX_ENVIRON_BYTES = 4 << 20
+_MAX_ENVIRON_BYTES = 4 * MIB
 _STEPD = re.compile(r"slurmstepd: \[(\d+)[.+_\]]")
 _STEPD_SLUID = re.compile(r"slurmstepd: \[(s[0-9A-Za-z]{13})[.\]]")
 _TRIED_PIDS = 3

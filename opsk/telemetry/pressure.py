@@ -14,13 +14,14 @@ from pathlib import Path
 
 from opsk import units
 from opsk.telemetry.value_files import ValueFiles, by_number, names_in
+from opsk.units import KIB
 
 _RESOURCES = ("cpu", "io", "memory", "irq")
 _PRESSURE = re.compile(r"(?P<share>some|full) .*\btotal=(?P<total_us>[0-9]{1,20})")
 _NUMA_NODE = re.compile(r"node(?P<number>[0-9]+)")
 _NUMA_LINE = re.compile(r"Node [0-9]+ (?P<name>MemTotal|MemFree|FilePages): +(?P<kib>[0-9]{1,16}) kB")
 _NUMA_NAMES = {"MemTotal": "size", "MemFree": "free", "FilePages": "cached"}
-_LONGEST_BYTES = 64 * 1024
+_LONGEST_BYTES = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

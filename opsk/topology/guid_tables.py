@@ -15,6 +15,7 @@ from opsk.errors import InputError
 from opsk.topology.assembly import ADAPTER, MAX_DAMAGED_LINES, NOT_TOLD, SWITCH, Assembly
 from opsk.topology.fabric import Fabric, Fault, Hca
 from opsk.topology.ibnetdiscover import lines_of
+from opsk.units import MIB
 
 TREE_LINE = re.compile(r"^\s*SwitchName=\S+\s+(?:Nodes=0x[0-9a-fA-F]|Switches=)", re.MULTILINE)
 """How a line of the tree begins: one that names guids, or the switches below."""
@@ -22,7 +23,7 @@ _GUIDS = re.compile(r"Nodes=0x[0-9a-fA-F]")
 _TREE = re.compile(r"SwitchName=(?P<name>\S{1,64})(?:\s+(?P<word>Nodes|Switches)=(?P<below>\S*))?", re.IGNORECASE)
 _HOST = re.compile(r"([A-Za-z0-9][\w.-]{0,252})\s*[:,\s]\s*(0x[0-9a-fA-F]{1,16}(?:\s*,\s*0x[0-9a-fA-F]{1,16})*)\s*$")
 _HOSTS_NAMED = 4
-_LONGEST_LINE = 1 << 20
+_LONGEST_LINE = MIB
 """A line names all guids of a switch: of a director, tens of thousands."""
 _GUID = re.compile(r"0x[0-9a-fA-F]{1,16}")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.document import plain
 from opsk.hardware.catalog import cluster
+from opsk.text import to_json_values
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 from opsk.workload.advice_record import AdviceRecord, Verdict
@@ -44,7 +44,7 @@ SUPERPOD = Adviser(cluster=cluster("superpod-h100"), cluster_from="superpod-h100
 def answer(script: str, adviser: Adviser = SUPERPOD) -> dict[str, Any]:
     """Return the document as a program reads it."""
     advice = adviser.advise(read_script(script, file="job.sh"))
-    parsed: dict[str, Any] = json.loads(json.dumps(plain(document(advice)), allow_nan=False))
+    parsed: dict[str, Any] = json.loads(json.dumps(to_json_values(document(advice)), allow_nan=False))
     return parsed
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.document import plain
 from opsk.config import PolicyRule, SiteConfig
+from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.adviser import Adviser
@@ -174,7 +174,7 @@ def check_script(case: FuzzCase, adviser: Adviser) -> None:
         check_lines(said)
         assert detail == "long" or len(said) <= MAX_LINES
         assert all(line.isascii() for line in lines(advice, detail, ascii_only=True))
-    text = json.dumps(plain(document(advice)), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(to_json_values(document(advice)), ensure_ascii=True, allow_nan=False)
     check_document(json.loads(text))
     check_harmless(text)
     comment = record(advice, script_hash="0123456789ab").render()

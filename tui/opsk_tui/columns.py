@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opsk import units
-from opsk.cli.document import harmless
+from opsk.text import escape, format_duration
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_tui.data import JobView
 
@@ -76,12 +75,12 @@ def _verdict(job: JobView) -> Cell:
 def _state(job: JobView) -> Cell:
     """Return the state of a job."""
     state = job.record.state
-    return Cell(harmless(state), "bold red" if state in _BAD_STATES else _STATE_STYLES.get(state, ""))
+    return Cell(escape(state), "bold red" if state in _BAD_STATES else _STATE_STYLES.get(state, ""))
 
 
 def _text(read: Callable[[JobView], str | None]) -> Callable[[JobView], Cell]:
     """Return the cell of a text that somebody wrote."""
-    return lambda job: Cell(harmless(read(job) or ""))
+    return lambda job: Cell(escape(read(job) or ""))
 
 
 def _memory(advice: AdviceRecord) -> str | None:
@@ -89,7 +88,7 @@ def _memory(advice: AdviceRecord) -> str | None:
 
 
 def _step(advice: AdviceRecord) -> str | None:
-    return None if advice.step_s is None else units.format_duration(advice.step_s)
+    return None if advice.step_s is None else format_duration(advice.step_s)
 
 
 def _speed(advice: AdviceRecord) -> str | None:

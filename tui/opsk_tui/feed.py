@@ -24,8 +24,8 @@ from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import NodeRecord
 from opsk.slurm.remap_commands import Who
 from opsk.slurm.snapshot import Snapshot
+from opsk.text import format_count
 from opsk_tui.feed_port import JobDetails
-from opsk_tui.format import counted
 from opsk_tui.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
 from opsk_tui.sources.derived import DerivedProgress, PrometheusSignals
 from opsk_tui.sources.exporters import ExportersSource
@@ -292,7 +292,7 @@ class ClusterFeed:
         self._derived.turn(self._told.slurm.jobs, self._clock())
         silent = f", {turn.silent} silent" if turn.silent else ""
         pace = f", each every {turn.turn_s:.0f} s" if turn.turn_s > 2 * self._refresh_s else ""
-        return f"{counted(len(self._readings.nodes), 'node')}{silent}{pace}"
+        return f"{format_count(len(self._readings.nodes), 'node')}{silent}{pace}"
 
     def _ask_fabric(self) -> str | None:
         self._told.fabric = self._fabric.read()
@@ -308,7 +308,7 @@ class ClusterFeed:
         # the same post-mortem is in both
         kept = tuple(report for report in kept if (report.job, report.kind) not in at_hand)
         self._told.reports = tuple(sorted((*lying, *kept), key=lambda report: -report.made_at_s))
-        return counted(len(self._told.reports), "report")
+        return format_count(len(self._told.reports), "report")
 
     def _assembled(self) -> ClusterView:
         """Return a view of what is known now; the same as before where nothing has changed."""

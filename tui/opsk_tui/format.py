@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Sequence
 
-from opsk import units
 from opsk.errors import InputError
 from opsk.hostlist import fold
 from opsk.slurm.records import JobRecord
+from opsk.text import format_bytes, format_duration
 from opsk_tui.safe_text import safe
 from opsk_tui.view import Health, Metric
 
@@ -25,11 +25,6 @@ _RATIOS = frozenset({Metric.UTILISATION, Metric.TENSOR, Metric.MEMORY, Metric.CL
 def is_known(value: float | None) -> bool:
     """Tell whether there is a number."""
     return value is not None and math.isfinite(value)
-
-
-def counted(count: int, what: str) -> str:
-    """Return how many there are of something: ``1 job``, ``2 jobs``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def percent(ratio: float | None) -> str:
@@ -69,7 +64,7 @@ def metric_range(metric: Metric, highest: float) -> tuple[float, float]:
 
 def duration(seconds: float | None) -> str:
     """Return a duration."""
-    return NOT_KNOWN if seconds is None or not math.isfinite(seconds) else units.format_duration(float(seconds))
+    return NOT_KNOWN if seconds is None or not math.isfinite(seconds) else format_duration(float(seconds))
 
 
 def age(seconds: float | None) -> str:
@@ -113,7 +108,7 @@ def number(value: float | None, digits: int = 0) -> str:
 
 def bytes_text(value: float | None) -> str:
     """Return a size."""
-    return NOT_KNOWN if value is None or not math.isfinite(value) else units.format_bytes(float(value))
+    return NOT_KNOWN if value is None or not math.isfinite(value) else format_bytes(float(value))
 
 
 def host_list(names: Sequence[str]) -> str:

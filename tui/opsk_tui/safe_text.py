@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 
-from opsk.cli.document import harmless
+from opsk.text import escape
 
 _STACKED = 2
 _LONGEST = 4096
@@ -23,7 +23,7 @@ def safe(text: str) -> str:
     """Return hostile text that can only be seen: one line, no controls, no markup meaning, no tall stacks of marks."""
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "…"
-    shown = harmless(text)
+    shown = escape(text)
     return shown if shown.isascii() else _without_stacks(shown)
 
 

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
 
-from opsk import units
-from opsk.cli.document import harmless
 from opsk.slurm.records import JobRecord
+from opsk.text import escape, format_bytes, format_duration
 from opsk.workload.advice_record import AdviceRecord
 from opsk_tui.columns import Column, percent, plan_words
 from opsk_tui.data import FeedState, JobView
@@ -38,14 +37,14 @@ def age_words(age_s: float | None) -> str:
     """Return the age of the data, ``now`` below two seconds."""
     if age_s is None:
         return "no data yet"
-    return "now" if age_s < 2 else f"{units.format_duration(float(int(age_s)))} ago"
+    return "now" if age_s < 2 else f"{format_duration(float(int(age_s)))} ago"
 
 
 def problem_words(state: FeedState, age_s: float | None) -> str:
     """Return why Slurm was not heard, and how old what is shown is."""
     old = "nothing to show yet" if age_s is None else f"what is shown is of {age_words(age_s)}"
-    hint = f" ({harmless(state.hint)})" if state.hint else ""
-    return f"Slurm does not answer: {harmless(state.problem)}{hint}; {old}"
+    hint = f" ({escape(state.hint)})" if state.hint else ""
+    return f"Slurm does not answer: {escape(state.problem)}{hint}; {old}"
 
 
 def advice_lines(job: JobView) -> list[tuple[str, str]]:
@@ -57,7 +56,7 @@ def advice_lines(job: JobView) -> list[tuple[str, str]]:
         ("verdict", advice.verdict.value),
         ("chance to fit", advice.fit if advice.fit is None else percent(advice.fit)),
         ("memory", _memory_words(advice)),
-        ("step time", None if advice.step_s is None else units.format_duration(advice.step_s)),
+        ("step time", None if advice.step_s is None else format_duration(advice.step_s)),
         ("tokens/s per GPU", advice.tokens_per_s_per_gpu),
         ("TFLOP/s per GPU", advice.tflops),
         ("MFU", advice.mfu if advice.mfu is None else percent(advice.mfu)),
@@ -71,10 +70,10 @@ def _memory_words(advice: AdviceRecord) -> str | None:
     """Return the predicted memory, and of how much."""
     if advice.mem_bytes is None:
         return None
-    used = units.format_bytes(advice.mem_bytes)
+    used = format_bytes(advice.mem_bytes)
     if advice.mem_ratio is None or advice.capacity_bytes is None:
         return used
-    return f"{used} of {units.format_bytes(advice.capacity_bytes)} per GPU ({percent(advice.mem_ratio)})"
+    return f"{used} of {format_bytes(advice.capacity_bytes)} per GPU ({percent(advice.mem_ratio)})"
 
 
 def record_lines(job: JobRecord) -> list[tuple[str, str]]:
@@ -84,8 +83,8 @@ def record_lines(job: JobRecord) -> list[tuple[str, str]]:
         value = getattr(job, field.name)
         if value not in (None, "", (), {}):
             is_duration = field.name.endswith("_s")
-            shown = units.format_duration(float(value)) if is_duration else _shown(value)
-            lines.append((field.name.removesuffix("_s").replace("_", " "), harmless(shown)))
+            shown = format_duration(float(value)) if is_duration else _shown(value)
+            lines.append((field.name.removesuffix("_s").replace("_", " "), escape(shown)))
     return lines
 
 

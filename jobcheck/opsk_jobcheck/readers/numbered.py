@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from string import ascii_letters
 
+from opsk.units import KIB
 from opsk_jobcheck.readers.shell.source import MARK_CLOSE, MARK_OPEN
 
-LONGEST_CHARS, MOST_NUMBERS = 16 << 10, 256
+LONGEST_CHARS, MOST_NUMBERS = 16 * KIB, 256
 """Of a script that is longer, or has more numbers, nothing is looked for."""
 Free = tuple[int, ...]
 """Which numbers of a script may be any, counted from 0, in order."""

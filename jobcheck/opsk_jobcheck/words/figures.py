@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsk.costmodel.table import PredictionTable
-from opsk.units import as_gib, format_duration, format_share
+from opsk.text import format_duration, format_share
+from opsk.units import as_gib
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.suggestions import MIN_GAIN, Suggestion

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from opsk.text import format_count
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.readers.trainable import why_unknown
 from opsk_jobcheck.waste import WasteKind
-from opsk_jobcheck.words.line import LABEL_WIDTH, LEAST_LEFT, MAX_WIDTH, Line, Weight, continued, counted, cut
+from opsk_jobcheck.words.line import LABEL_WIDTH, LEAST_LEFT, MAX_WIDTH, Line, Weight, continued, cut
 
 MAX_TEXT = 60
 MAX_PATH = 40
@@ -31,7 +32,7 @@ def headline(advice: Advice) -> Line:
     parts = [model.name or advice.workload.job_name or advice.workload.framework or "training job"]
     gpus = plan.gpus or (complete_plan.gpus if complete_plan else None)
     if gpus:
-        parts.append(f"{gpus} × {_gpu(advice)}" + (f" ({counted(plan.nodes, 'node')})" if plan.nodes else ""))
+        parts.append(f"{gpus} × {_gpu(advice)}" + (f" ({format_count(plan.nodes, 'node')})" if plan.nodes else ""))
     if complete_plan:
         axes = {"TP": "tp", "PP": "pp", "VPP": "vpp", "CP": "cp", "EP": "ep", "DP": "dp"}
         sizes = {name: getattr(complete_plan, field) for name, field in axes.items()}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from opsk.cli.document import harmless
+from opsk.text import escape
 
 LABEL_WIDTH = 9
 MAX_WIDTH = 106
@@ -103,7 +103,7 @@ class Line:
     def _labelled(self, text: str) -> str:
         """Return the label of fixed width before a text; a headline has none."""
         label = f"{self.label:<{LABEL_WIDTH}}" if self.weight is not Weight.HEADLINE else ""
-        return harmless(label + text)
+        return escape(label + text)
 
 
 def continued(text: str, weight: Weight, *, topic: str = "", brief: str = "") -> Line:
@@ -119,11 +119,6 @@ def fitting(parts: list[str], *, joint: str) -> str:
             break
         text += joint + part
     return text
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def in_ascii(line: str) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.folder import REQUEST, SCRIPT, Search, taken_search, write_atomically, write_request
 from opsk.cli.best_plan.request import Wishes
-from opsk.cli.document import harmless
 from opsk.cli.plan_file import read_tables
 from opsk.errors import InputError
 from opsk.slurm.submission import submit
+from opsk.text import escape
 
 MEMORY_MIB = 2048
 """Twice what the largest searches need."""
@@ -89,10 +89,10 @@ def write_array(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(harmless(f"{folder}: {error.strerror}"), hint="name another --array-dir") from error
+        raise InputError(escape(f"{folder}: {error.strerror}"), hint="name another --array-dir") from error
     if not force and (known := _search_in(folder)) is not None and (known.parts, known.digests) != (job.parts, digests):
         raise InputError(
-            harmless(f"{folder} holds another search, in {known.parts or 'no'} parts"),
+            escape(f"{folder} holds another search, in {known.parts or 'no'} parts"),
             hint="name another --array-dir, or write over it with --force",
         )
     write_request(folder, tables, wishes, parts=job.parts, digests=digests)
@@ -144,7 +144,7 @@ def _check(folder: Path, job: ArrayJob) -> None:
     if job.partition is not None and not _PARTITION.fullmatch(job.partition):
         wrong.append(f"--partition {job.partition!r} is no name of a partition")
     if wrong:
-        raise InputError(harmless("; ".join(wrong)))
+        raise InputError(escape("; ".join(wrong)))
 
 
 def _search_in(folder: Path) -> Search | None:

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from opsk.cli.best_plan.table import add_row, table_of
 from opsk.cli.best_plan.words import words_of
-from opsk.cli.document import harmless
 from opsk.cli.prediction_picture import checkpoint_words, run_words
-from opsk.units import as_gib, format_duration, format_share
+from opsk.text import escape, format_duration, format_share
+from opsk.units import as_gib
 
 _CHOICES = 12
 """So many plans of a front are shown, spread over it; ``--json`` has all."""
@@ -47,13 +47,13 @@ def _would_do(nearest: Mapping[str, Any] | None, fits_with: Sequence[Mapping[str
     """Yield how many GPUs would do, and which one constraint stands in the way."""
     if nearest:
         step = format_duration(nearest["step_s"])
-        yield _title(f"{nearest['gpus']} GPUs would do: {harmless(words_of(nearest['plan']))}, {step} a step")
+        yield _title(f"{nearest['gpus']} GPUs would do: {escape(words_of(nearest['plan']))}, {step} a step")
     elif not fits_with:
         yield _title("A thousand times the GPUs would not do: ask for other states, another optimizer or offload.")
     for one in fits_with:
         name = one["constraint"].replace("_", " ")
         other = f"{name} {' or '.join(one['nearest'])}" if one["nearest"] else f"{name} left out"
-        yield Text(harmless(f"In place of {name} {one['asked']}: some plan may run with {other}"))
+        yield Text(escape(f"In place of {name} {one['asked']}: some plan may run with {other}"))
 
 
 def _choices(front: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
@@ -121,21 +121,21 @@ def _settings(settings: Mapping[str, Any]) -> Iterator[RenderableType]:
     if settings["refused"]:
         who = f"{settings['framework']} cannot" if settings["framework"] else "No framework can"
         yield Text()
-        yield Text(harmless(f"{who} run the first as it is: {'; '.join(settings['refused'])}"), style="yellow")
+        yield Text(escape(f"{who} run the first as it is: {'; '.join(settings['refused'])}"), style="yellow")
         if not settings["framework"]:
             yield Text("--framework NAME searches only what one can run.", style="dim")
         return
-    yield _title(harmless(f"To run the first with {settings['framework']} ({settings['release']})"))
+    yield _title(escape(f"To run the first with {settings['framework']} ({settings['release']})"))
     for line in settings["pasted"].rstrip().splitlines():
-        yield Text(harmless(line), no_wrap=True)
+        yield Text(escape(line), no_wrap=True)
     for note in (*settings["notes"], *(f"not expressed: {one}" for one in settings["missing"])):
-        yield Text(harmless(f"note: {note}"), style="dim", overflow="fold")
+        yield Text(escape(f"note: {note}"), style="dim", overflow="fold")
 
 
 def _script(script: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield what became of the script."""
     yield Text()
     if script["why"] is None:
-        yield Text(harmless(f"wrote {script['file']}: sbatch it with your paths for {script['framework']} filled in"))
+        yield Text(escape(f"wrote {script['file']}: sbatch it with your paths for {script['framework']} filled in"))
     else:
-        yield Text(harmless(f"no script was written: {script['why']}"), style="yellow")
+        yield Text(escape(f"no script was written: {script['why']}"), style="yellow")

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from opsk.cli.document import plain
 from opsk.planner.best_plan.request import PlanRequest
+from opsk.text import to_json_values
 
 _WITHOUT = frozenset({"sources", "aliases"})
 """Where numbers were read, and what else things are called: no number depends on it, and it names paths."""
@@ -38,7 +38,7 @@ def digests_of(requests: Sequence[PlanRequest], *, exhaustive: bool, front: bool
 
 def _digest(value: Any) -> str:
     """Return the digest of any value."""
-    text = json.dumps(_bare(plain(value)), sort_keys=True, ensure_ascii=True)
+    text = json.dumps(_bare(to_json_values(value)), sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

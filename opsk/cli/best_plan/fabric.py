@@ -16,7 +16,6 @@ from rich.console import Console
 from opsk.cli.best_plan.request import Asked, Wishes
 from opsk.cli.best_plan.run import QUIET_S, Run
 from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.document import harmless
 from opsk.cli.fabric_options import fabric_options
 from opsk.cli.place_document import traffic_document
 from opsk.cli.place_inputs import Ground, read_ground
@@ -33,7 +32,7 @@ from opsk.planner.best_plan.on_fabric import MESSAGES, OnFabric
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.network import routes_of
 from opsk.planner.step_model import as_cabled
-from opsk.units import format_duration
+from opsk.text import escape, format_duration
 from opsk.workload.defaults import Assumption
 
 _ALONE = ("array", "part", "merge")
@@ -245,7 +244,7 @@ def fabric_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append("  plans that do not fit are not placed: their times know no cables")
     if fabric["layouts_not_placed"]:
         lines.append(f"  {fabric['layouts_not_placed']} layouts left out: no placement is known of experts over tp")
-    return [harmless(line) for line in lines]
+    return [escape(line) for line in lines]
 
 
 def _told_of(placed: Mapping[str, Any]) -> list[str]:

@@ -21,12 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.request import Wishes
-from opsk.cli.document import harmless
 from opsk.cli.plan_fields import LIKE, VALUES
 from opsk.cli.plan_file import refused
 from opsk.config import load_site
 from opsk.errors import InputError
 from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.text import escape
 
 REQUEST, SCRIPT = "request.toml", "plan-array.sbatch"
 MOST_PARTS = 1000
@@ -156,7 +156,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise InputError(
-            harmless(f"{path}: {error.strerror}"), hint="name a folder that can be written, on all nodes the same"
+            escape(f"{path}: {error.strerror}"),
+            hint="name a folder that can be written, on all nodes the same",
         ) from error
 
 
@@ -189,7 +190,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}")) from error
+        raise InputError(escape(f"{path}: {error.strerror}")) from error
 
 
 def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:

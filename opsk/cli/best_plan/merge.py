@@ -10,11 +10,11 @@ from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.folder import part_file
 from opsk.cli.best_plan.parts import ForeignPartError, Part, PartResult, read_part
 from opsk.cli.best_plan.run import Run
-from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.parts import all_joined, part_sizes
 from opsk.planner.best_plan.request import PlanRequest
+from opsk.text import escape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Parts:
         told += [f"part {one.part} is of another search: {one.why}" for one in self.foreign]
         if self.missing:
             told.append(f"missing of {self.parts} parts: {_ranges(self.missing)}")
-        return [harmless(line) for line in told]
+        return [escape(line) for line in told]
 
 
 def merged(
@@ -74,9 +74,9 @@ def merged(
         except FileNotFoundError:
             missing.append(number)
         except ForeignPartError as error:
-            foreign.append(LeftOut(part=number, why=harmless(error.message)))
+            foreign.append(LeftOut(part=number, why=escape(error.message)))
         except InputError as error:
-            damaged.append(LeftOut(part=number, why=harmless(error.message)))
+            damaged.append(LeftOut(part=number, why=escape(error.message)))
     became = Parts(
         parts=parts,
         joined=len(results),
@@ -88,7 +88,7 @@ def merged(
     )
     if not results:
         raise InputError(
-            harmless(f"{folder}: nothing to join: ") + "; ".join(became.lines()),
+            escape(f"{folder}: nothing to join: ") + "; ".join(became.lines()),
             hint="see squeue and the files part-*.log; parts that are not done: sbatch plan-array.sbatch again",
         )
     found = all_joined(one.found for one in results)

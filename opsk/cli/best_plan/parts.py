@@ -15,14 +15,15 @@ from opsk import __version__
 from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.folder import write_atomically
 from opsk.cli.best_plan.run import run
-from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.parts import part_searched, part_sizes
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.best_plan.written import found_values, read_found
+from opsk.text import escape
+from opsk.units import MIB
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 * MIB
 """A part with 1,000 plans in each list has 3 MB."""
 
 
@@ -80,7 +81,7 @@ def run_part(
             space = part_sizes(requests, part.parts)[part.number]
             read_part(output, part, requests=requests, space=space, digests=digests, front=front)
         except InputError as error:
-            click.echo(f"opsk: {harmless(error.message)}: searched again", err=True)
+            click.echo(f"opsk: {escape(error.message)}: searched again", err=True)
         else:
             return False
     done = run(part_searched(requests, part.number, part.parts, walk=walk, front=front))

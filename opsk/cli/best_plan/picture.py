@@ -12,8 +12,8 @@ from rich.text import Text
 from opsk.cli.best_plan.blocks import more_blocks
 from opsk.cli.best_plan.table import add_row, table_of
 from opsk.cli.best_plan.words import words_of
-from opsk.cli.document import harmless, plain
-from opsk.units import as_gib, format_bytes, format_duration, format_share
+from opsk.text import escape, format_bytes, format_duration, format_share, to_json_values
+from opsk.units import as_gib
 
 _WIDTH_WITHOUT_TERMINAL = 110
 _NARROW, _NARROWER = 100, 70
@@ -26,7 +26,7 @@ _HARDLY = 0.005
 
 def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
     """Print what a search found for people, on stdout where no console is given."""
-    shown = plain(document)
+    shown = to_json_values(document)
     if console is None:
         console = Console(highlight=False, soft_wrap=False)
         if not console.is_terminal:
@@ -51,7 +51,7 @@ def _headline(shown: Mapping[str, Any]) -> Text:
         *([shown["framework"]] if shown["framework"] != "any" else []),
         *([f"{format_bytes(shown['memory_margin_bytes'])} left free"] if shown["memory_margin_bytes"] else []),
     ]
-    return Text(harmless(" · ".join(words)))
+    return Text(escape(" · ".join(words)))
 
 
 def _word(values: Sequence[Any]) -> str:
@@ -154,7 +154,7 @@ def _refused(shown: Mapping[str, Any]) -> Iterator[RenderableType]:
         return
     yield Text("\nFaster, but out of memory" if shown["best"] else "\nNearest to fitting", style="bold")
     for one in shown["refused"][:_SHOWN_REFUSED]:
-        yield Text(harmless(f"{format_duration(one['step_s'])}  {words_of(one['plan'])}: {one['why']}"))
+        yield Text(escape(f"{format_duration(one['step_s'])}  {words_of(one['plan'])}: {one['why']}"))
 
 
 def _assumed(shown: Mapping[str, Any]) -> Iterator[Text]:
@@ -162,4 +162,4 @@ def _assumed(shown: Mapping[str, Any]) -> Iterator[Text]:
     if shown["assumed"]:
         words = "; ".join(f"{one['field']} {one['value']} ({one['why']})" for one in shown["assumed"])
         yield Text()
-        yield Text(harmless(f"assumed: {words}"), style="dim", overflow="fold")
+        yield Text(escape(f"assumed: {words}"), style="dim", overflow="fold")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsk.cli.best_plan.request import Asked
-from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.planner.best_plan.emptiness import Relaxation, broken_rules, relaxations
+from opsk.text import escape
 
 
 def refused_request(asked: Asked) -> InputError:
@@ -14,14 +14,16 @@ def refused_request(asked: Asked) -> InputError:
     what = f"no plan is legal for {request.model.name} on {request.gpus} GPUs with batch {request.global_batch}"
     if broken := broken_rules(request):
         return InputError(
-            harmless(f"{what}: {'; '.join(broken)}"), hint="no axis would change that: ask for something else there"
+            escape(f"{what}: {'; '.join(broken)}"),
+            hint="no axis would change that: ask for something else there",
         )
     found = relaxations(request)
     if not found:
-        return InputError(harmless(what), hint="leave out some of what is fixed: no one or two of them are to blame")
+        return InputError(escape(what), hint="leave out some of what is fixed: no one or two of them are to blame")
     blamed = "; ".join(f"{one.constraint} {one.asked}" for one in found)
     return InputError(
-        harmless(f"{what}: ruled out by {blamed}"), hint=harmless("there are plans with " + _offers(found))
+        escape(f"{what}: ruled out by {blamed}"),
+        hint=escape("there are plans with " + _offers(found)),
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opsk.cli.cluster_choice import chosen_cluster
-from opsk.cli.document import harmless
 from opsk.cli.efficiency_choice import load_efficiency, unmeasured
 from opsk.cli.plan_examination import examined
 from opsk.cli.plan_fields import shown, stated_of
@@ -23,6 +22,7 @@ from opsk.planner.best_plan.limits import ANYTHING, Limits
 from opsk.planner.best_plan.request import AXES, MOST_GPUS, PlanRequest
 from opsk.planner.best_plan.what_if import less_memory
 from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.text import escape
 from opsk.units import GB, GIB
 from opsk.workload.defaults import Assumption
 from opsk.workload.plan import Plan, Precision, Recompute, Sharding, Software
@@ -108,7 +108,7 @@ def asked_of(tables: Mapping[str, Any], wishes: Wishes, *, source: str) -> Asked
         raise refused(source, ["nothing to plan for"])
     if lacking := missing_formats(read.plan, cluster):
         known = [one for one in Precision if not missing_formats(replace(read.plan, precision=one), cluster)]
-        raise InputError(harmless(f"{source}: {'; '.join(lacking)}"), hint=f"give --precision {'|'.join(known)}")
+        raise InputError(escape(f"{source}: {'; '.join(lacking)}"), hint=f"give --precision {'|'.join(known)}")
     assumed = [*read.assumed, *_larger_cluster(cluster, gpus)]
     efficiency = load_efficiency(wishes.efficiency)
     widened = with_assumed(efficiency, (entry.field for entry in assumed), case_of(read.model, read.plan, cluster))

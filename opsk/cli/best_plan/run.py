@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from opsk.planner.best_plan.found import Found
-from opsk.units import format_duration
+from opsk.text import format_duration
 
 QUIET_S = 1.0
 """A search that ends before needs no bar."""

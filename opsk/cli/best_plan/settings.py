@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from opsk.cli.best_plan.request import Asked
-from opsk.cli.document import harmless
 from opsk.errors import InputError, OpskError
 from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.limits import ANYTHING
 from opsk.planner.frameworks.catalog import FRAMEWORKS, Framework
 from opsk.planner.frameworks.job import job_for
+from opsk.text import escape
 from opsk.workload.plan import Plan
 
 
@@ -71,13 +71,13 @@ def check_script(asked: Asked, path: str) -> None:
     """
     file = Path(path)
     if file.is_file() and file.stat().st_size:
-        raise InputError(harmless(f"{path} is there already"), hint="move it away, or name another file")
+        raise InputError(escape(f"{path} is there already"), hint="move it away, or name another file")
     if file.is_dir():
-        raise InputError(harmless(f"{path} is a folder"), hint="name a file in it")
+        raise InputError(escape(f"{path} is a folder"), hint="name a file in it")
     if not file.absolute().parent.is_dir():
-        raise InputError(harmless(f"{path}: there is no folder {file.parent}"), hint="make it first")
+        raise InputError(escape(f"{path}: there is no folder {file.parent}"), hint="make it first")
     if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise InputError(harmless(f"{path}: no right to write it"), hint="name a file that can be written")
+        raise InputError(escape(f"{path}: no right to write it"), hint="name a file that can be written")
     if len({case.gpus for case in asked.cases}) == 1:
         one = asked.request.plan(dp=asked.request.gpus)
         job_for(one, asked.request.cluster)

@@ -19,9 +19,10 @@ from opsk.cli.best_plan.parts import Part, run_part
 from opsk.cli.best_plan.request import Wishes
 from opsk.cli.best_plan.run import Run, run
 from opsk.cli.best_plan.workers import shared_search
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.errors import InputError
 from opsk.planner.best_plan.request import PlanRequest
+from opsk.text import escape
 
 MOST_WORKERS = 256
 _DIGITS = 9
@@ -99,7 +100,7 @@ class Spread:
         path = self.merge / REQUEST
         if not path.is_file():
             raise InputError(
-                harmless(f"{self.merge} holds no {REQUEST}"), hint="name the folder that opsk plan --array wrote"
+                escape(f"{self.merge} holds no {REQUEST}"), hint="name the folder that opsk plan --array wrote"
             )
         return str(path)
 
@@ -182,7 +183,7 @@ class Spreading:
                 return run(search), None
         parts = self._hold().parts
         if parts is None:
-            raise InputError(harmless(f"{self.spread.merge / REQUEST}: does not say how many parts there are"))
+            raise InputError(escape(f"{self.spread.merge / REQUEST}: does not say how many parts there are"))
         done, became = merged(
             self.spread.merge, self.requests, parts, digests=self._digests(), front=self.wishes.pareto
         )
@@ -218,7 +219,7 @@ class Spreading:
         if self.spread.submit:
             job_id, said = submitted(script)
         for line in said.splitlines():
-            click.echo(harmless(line), err=True)
+            click.echo(escape(line), err=True)
         merge = f"opsk plan --merge {shlex.quote(str(folder))}"
         words = f"submitted job {job_id}, {parts} tasks" if job_id else f"wrote {script}: submit it with sbatch"
         document = {"folder": folder, "script": script, "parts": parts, "job_id": job_id, "merge": merge}
@@ -229,4 +230,4 @@ class Spreading:
         if as_json:
             echo_json({"array" if self.spread.array else "part": document})
         else:
-            click.echo(f"opsk: {harmless(words)}")
+            click.echo(f"opsk: {escape(words)}")

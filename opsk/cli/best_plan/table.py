@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.document import harmless
+from opsk.text import escape
 
 _WORDS = ("plan", "change", "run by")
 """Columns of words, to the left; the others are numbers, which are never broken."""
@@ -24,4 +24,4 @@ def table_of(*columns: str) -> Table:
 
 def add_row(table: Table, *cells: str | Text) -> None:
     """Add a row; what is no text of ours already is made harmless."""
-    table.add_row(*(cell if isinstance(cell, Text) else Text(harmless(cell)) for cell in cells))
+    table.add_row(*(cell if isinstance(cell, Text) else Text(escape(cell)) for cell in cells))

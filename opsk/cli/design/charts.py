@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opsk.cli.document import harmless, plain
 from opsk.cli.pictures.chart import Bars, Line, Lines
-from opsk.units import as_gbit_per_s, format_duration
+from opsk.text import escape, format_duration, to_json_values
+from opsk.units import as_gbit_per_s
 
 _MOST_BARS = 24
 
 
 def charts_of(document: Mapping[str, Any]) -> list[Lines | Bars]:
     """Return the panels of a document: figures where there are any, else a sweep, else bars."""
-    shown = plain(document)
+    shown = to_json_values(document)
     if shown["points"]:
         return list(_figures(shown["points"]))
     rows = shown["rows"]
@@ -42,7 +42,7 @@ def _bars(rows: Sequence[Mapping[str, Any]]) -> Iterator[Bars]:
             (name, step or 0.0, format_duration(step) if step else "no plan")
             for name, step in zip(names, steps, strict=True)
         ]
-        yield Bars(title=f"Step of {harmless(first['model'])}, batch {first['global_batch']:,}", bars=bars)
+        yield Bars(title=f"Step of {escape(first['model'])}, batch {first['global_batch']:,}", bars=bars)
 
 
 def _named(row: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ def _along(rows: Sequence[Mapping[str, Any]], key: str) -> Iterator[Lines]:
     """Yield steps and cost along the swept value, a line a network."""
     for at, first in enumerate(rows[0]["models"]):
         yield Lines(
-            title=f"Step of {harmless(first['model'])} [s]",
+            title=f"Step of {escape(first['model'])} [s]",
             x_label=key,
             y_label="step [s]",
             log_x=True,

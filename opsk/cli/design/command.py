@@ -14,7 +14,7 @@ from opsk.cli.design.inputs import USUAL_RADIX, Request, Wanted, wanted_of
 from opsk.cli.design.papers import PAPERS, paper_document
 from opsk.cli.design.picture import picture
 from opsk.cli.design.run import Walk
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.pictures.chart import laid_out
 from opsk.cli.pictures.chart_png import chart_png
 from opsk.cli.pictures.chart_svg import chart_svg
@@ -26,6 +26,7 @@ from opsk.planner.design.sweep import KEYS
 from opsk.planner.design.techniques import Extras, Technique
 from opsk.planner.design.verdict import sentences
 from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.text import escape
 
 _STDOUT = Path("-")
 _FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -172,4 +173,4 @@ def _write(path: Path, content: bytes, flag: str) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint=f"name another file for {flag}") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint=f"name another file for {flag}") from error

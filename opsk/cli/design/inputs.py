@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.document import harmless
 from opsk.cli.efficiency_choice import load_efficiency, unmeasured
 from opsk.cli.model_choice import named_model
 from opsk.cli.plan_fields import KINDS, from_text, stated_of
@@ -25,6 +24,7 @@ from opsk.planner.design.rows import Setting
 from opsk.planner.design.sweep import ALL, Asking, askings, parse_network, parse_sweep
 from opsk.planner.design.techniques import Extras, Technique
 from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.text import escape
 from opsk.units import gbit_per_s
 from opsk.workload.defaults import Assumption
 from opsk.workload.model import ModelShape
@@ -131,7 +131,7 @@ def _model(name: str, seq: int | None, assumed: list[Assumption]) -> ModelShape:
     """Return a model with its length of sequences."""
     shape, more = named_model(name, seq=seq)
     assumed += more
-    return replace(shape, name=shape.name or harmless(name)) if seq is None else replace(shape, seq=seq)
+    return replace(shape, name=shape.name or escape(name)) if seq is None else replace(shape, seq=seq)
 
 
 def template_of(request: Request) -> Plan:
@@ -156,7 +156,7 @@ def fixed_of(texts: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         name = name.strip().replace("-", "_")
         if name not in AXES or not values:
             raise InputError(
-                harmless(f"--fix {text[:80]!r} names no axis and values"),
+                escape(f"--fix {text[:80]!r} names no axis and values"),
                 hint=f"AXIS=V1,V2 with AXIS one of {', '.join(AXES)}",
             )
         fixed[name] = tuple(_axis_value(name, value.strip()) for value in values.split(","))
@@ -169,10 +169,10 @@ def _axis_value(name: str, text: str) -> Any:
         words = {"yes": True, "true": True, "no": False, "false": False}
         if text.casefold() in words:
             return words[text.casefold()]
-        raise InputError(harmless(f"--fix {name}: {text[:40]!r} is neither yes nor no"))
+        raise InputError(escape(f"--fix {name}: {text[:40]!r} is neither yes nor no"))
     stated = stated_of({"plan": {name: from_text("plan", name, text)}})
     if stated.wrong:
-        raise InputError(harmless(f"--fix {'; '.join(stated.wrong)}"), hint="opsk predict --help names the values")
+        raise InputError(escape(f"--fix {'; '.join(stated.wrong)}"), hint="opsk predict --help names the values")
     return stated.tables["plan"][name]
 
 
@@ -251,7 +251,7 @@ def _domain(text: str | None, gpus: int, node: NodeSpec, each: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(harmless(f"--hb-domain {text[:40]!r} is no number"), hint="a number of GPUs, or all") from None
+        raise InputError(escape(f"--hb-domain {text[:40]!r} is no number"), hint="a number of GPUs, or all") from None
 
 
 def _usual_batch(seq: int, gpus: int) -> int:

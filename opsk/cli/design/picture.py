@@ -8,11 +8,10 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from opsk.cli.document import harmless, plain
-from opsk.units import format_duration
+from opsk.text import escape, format_duration, to_json_values
 
 _AXES = ("tp", "pp", "vpp", "cp", "ep", "dp")
 _SAME = 0.0005
@@ -26,7 +25,7 @@ _UNITS = {"ratio": lambda value: f"{value:.1%}", "USD": lambda value: f"{value /
 
 def picture(document: Mapping[str, Any]) -> None:
     """Print the answer of ``opsk design`` for people."""
-    shown = plain(document)
+    shown = to_json_values(document)
     terminal = Console(highlight=False)
     fits = terminal.is_terminal or "COLUMNS" in os.environ
     console = terminal if fits else Console(highlight=False, width=_WIDTH)
@@ -36,19 +35,19 @@ def picture(document: Mapping[str, Any]) -> None:
         for table in _networks(shown["rows"], console.width):
             console.print(table)
         for line in _plans(shown["rows"]):
-            console.print(escape(line))
+            console.print(escape_markup(line))
     if shown["compared"]:
         _print_compared(console, shown["compared"])
     if shown["failures"]:
         console.print(_failures(shown["failures"]))
         for line in _why_not(shown["failures"]):
-            console.print(escape(line))
+            console.print(escape_markup(line))
     if shown["verdict"]:
         console.print("\n[bold]What follows[/]")
         for sentence in shown["verdict"]:
-            console.print(f"  · {escape(harmless(sentence))}")
+            console.print(f"  · {escape_markup(escape(sentence))}")
     for line in _assumed(shown):
-        console.print(f"[dim]{escape(line)}[/]")
+        console.print(f"[dim]{escape_markup(line)}[/]")
 
 
 def _networks(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[Table]:
@@ -70,7 +69,7 @@ def _table(rows: Sequence[Mapping[str, Any]], sweeps: Sequence[str], *, parts: b
     for name in [*sweeps, *(_COLUMNS if parts else ())]:
         table.add_column(name, justify="right", no_wrap=True)
     for step in rows[0]["models"] if steps else ():
-        named = f"{escape(harmless(step['model']))}\nbatch {step['global_batch']:,}"
+        named = f"{escape_markup(escape(step['model']))}\nbatch {step['global_batch']:,}"
         table.add_column(named, justify="right")
     groups = [tuple(row["sweep"].get(name) for name in sweeps) for row in rows]
     grouped = len(set(groups)) < len(rows)
@@ -124,9 +123,9 @@ def _plans(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         by_plan: dict[str, list[str]] = {}
         for row in rows:
             step = row["models"][at]
-            said = _plan(step["plan"]) if step["plan"] else f"no plan: {harmless(step['why'])}"
+            said = _plan(step["plan"]) if step["plan"] else f"no plan: {escape(step['why'])}"
             by_plan.setdefault(said, []).append(_where(row))
-        name = harmless(first["model"])
+        name = escape(first["model"])
         if len(by_plan) == 1:
             yield f"{name}, everywhere: {next(iter(by_plan))}"
             continue
@@ -164,11 +163,11 @@ def _print_compared(console: Console, compared: Sequence[Mapping[str, Any]]) -> 
             table.add_section()
         table.add_row(
             entry["section"] if entry["section"] != before else "",
-            escape(entry["what"]),
+            escape_markup(entry["what"]),
             "" if entry["stated"] is None else _number(entry["stated"], entry["unit"]),
             _number(entry["computed"], entry["unit"]),
             _agreement(entry),
-            escape(entry["why"]),
+            escape_markup(entry["why"]),
         )
         before = entry["section"]
     console.print(table)
@@ -216,7 +215,7 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Table:
             entry["case"] if entry["case"] != before else "",
             entry["wiring"] + (" + optical" if entry["optical"] else ""),
             str(entry["hb_domain"]),
-            f"{best['kind']}: {escape(harmless(best['title']))}" if best else "none",
+            f"{best['kind']}: {escape_markup(escape(best['title']))}" if best else "none",
             format_duration(best["lost_s"]) if best else "–",
             f"{best['loss']:.1%}" if best else "–",
             ", ".join(f"{option['kind']} {format_duration(option['lost_s'])}" for option in options[1:]),
@@ -236,7 +235,7 @@ def _why_not(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for kind in sorted(missing & entry["refused"].keys()):
                 where = entry["wiring"] + (" + optical" if entry["optical"] else "")
                 if "no free node is known" not in entry["refused"][kind]:  # of what the job holds it says nothing
-                    yield f"  {where} has no {kind}: {harmless(entry['refused'][kind])}"
+                    yield f"  {where} has no {kind}: {escape(entry['refused'][kind])}"
 
 
 def _assumed(shown: Mapping[str, Any]) -> Iterator[str]:
@@ -246,4 +245,4 @@ def _assumed(shown: Mapping[str, Any]) -> Iterator[str]:
     if lines:
         yield "\nAssumed"
     for line in dict.fromkeys(lines):
-        yield f"  {harmless(str(line))}"
+        yield f"  {escape(str(line))}"

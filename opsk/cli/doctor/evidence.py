@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.cli.document import harmless
 from opsk.postmortem.evidence.collecting import ENDED
 from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.reporting import REPORTS
+from opsk.text import escape
 
 LEFT_AFTER_S = 3600.0
 """The timer looks each minute, and who waits for other nodes and for Slurm waits minutes."""
@@ -101,5 +101,5 @@ def _left(folder: Path, now_s: float) -> list[str]:
 
 
 def _jobs(names: list[str]) -> str:
-    shown = ", ".join(harmless(name)[:20] for name in names[:6])
+    shown = ", ".join(escape(name)[:20] for name in names[:6])
     return f"{len(names)} job{'s' if len(names) > 1 else ''} ({shown}{', ...' if len(names) > 6 else ''})"

@@ -13,9 +13,10 @@ from urllib.error import HTTPError
 
 from opsk.config import TopConfig
 from opsk.telemetry.in_time import opener_until
+from opsk.units import MIB
 
 DEADLINE_S = 5.0
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from textwrap import wrap
 import click
 
 from opsk.cli.doctor.finding import Finding, Level
-from opsk.cli.document import harmless
+from opsk.text import escape
 
 WIDTH = 100
 _INDENT = " " * 4
@@ -29,14 +29,14 @@ def show(found: Sequence[Finding], *, everything: bool) -> None:
 
 
 def _print(finding: Finding, mark: str) -> None:
-    head = f"{mark} {finding.check}: {harmless(finding.what)}"
+    head = f"{mark} {finding.check}: {escape(finding.what)}"
     lines = wrap(head, WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
     if finding.where and finding.where not in finding.what:
-        lines.append(f"{_INDENT}at {harmless(finding.where)}")
+        lines.append(f"{_INDENT}at {escape(finding.where)}")
     if finding.hint:
         first, rest = f"{_INDENT}→ ", f"{_INDENT}  "
         lines += wrap(
-            harmless(finding.hint), WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
+            escape(finding.hint), WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False,
             break_on_hyphens=False,
         )  # fmt: skip
     click.echo("\n".join(lines))

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.document import echo_json, harmless, plain
+from opsk.cli.document import echo_json
 from opsk.cli.events.pages import Page, address_of, read_pages
 from opsk.config import TopConfig, load_site
 from opsk.errors import ExitStatus, InputError, OpskError, UnavailableError
@@ -25,10 +25,12 @@ from opsk.planner.events.values import Event, Severity
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.telemetry.exporter_targets import targets_in, targets_of
+from opsk.text import escape, to_json_values
+from opsk.units import MIB
 
 WIDTH = 100
 _MOST_NODES = 4
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +108,7 @@ def _lines(file: Path) -> Iterator[str]:
     try:
         text = file.read_bytes()[:_MOST_BYTES].decode("utf-8", errors="replace")
     except OSError as error:
-        raise InputError(harmless(f"{file}: {error.strerror}"), hint="a file with one exporter a line") from error
+        raise InputError(escape(f"{file}: {error.strerror}"), hint="a file with one exporter a line") from error
     for line in text.split("\n"):
         word = line.partition("#")[0].strip()
         if word:
@@ -189,7 +191,7 @@ def _follow(
         if seen.problems != silent:
             silent = seen.problems
             for problem in silent[:_MOST_NODES]:
-                click.echo(harmless(f"opsk: no answer: {problem}"), err=True)
+                click.echo(escape(f"opsk: no answer: {problem}"), err=True)
         for event in told(known):
             now = (event.first_seen_s, event.is_over, event.severity, event.jobs)
             if shown.get(event.key) != now:
@@ -202,7 +204,7 @@ def _follow(
 
 def _tell(event: Event, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(plain(_row(event))))
+        click.echo(json.dumps(to_json_values(_row(event))))
         return
     for line in _lines_of(event):
         click.echo(line)
@@ -215,19 +217,19 @@ def _picture(found: tuple[Event, ...], seen: _Seen) -> None:
     if not found:
         click.echo(f"nothing fails on {len(seen.observations.nodes)} nodes")
     for problem in seen.problems[:_MOST_NODES]:
-        click.echo(harmless(f"no answer: {problem}"))
+        click.echo(escape(f"no answer: {problem}"))
     if len(seen.problems) > _MOST_NODES:
         click.echo(f"... and {len(seen.problems) - _MOST_NODES} more without an answer")
 
 
 def _lines_of(event: Event) -> Iterator[str]:
     word = "over" if event.is_over else event.severity.value
-    yield harmless(f"{_time(event.first_seen_s):%F %T}Z  {word:<8}  {event.failed}  {event.text}")
+    yield escape(f"{_time(event.first_seen_s):%F %T}Z  {word:<8}  {event.failed}  {event.text}")
     if event.is_over:
         return
-    yield from wrap(harmless(event.action), WIDTH, initial_indent="    ", subsequent_indent="    ")
+    yield from wrap(escape(event.action), WIDTH, initial_indent="    ", subsequent_indent="    ")
     for job in event.jobs[:_MOST_NODES]:
-        yield harmless(f"    job {job}: opsk remap {job} --failed {event.failed}")
+        yield escape(f"    job {job}: opsk remap {job} --failed {event.failed}")
 
 
 def _row(event: Event) -> dict[str, Any]:

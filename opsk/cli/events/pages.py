@@ -13,11 +13,12 @@ from opsk.errors import InputError
 from opsk.planner.events.exposition import samples_of_lines
 from opsk.planner.events.from_samples import Sample
 from opsk.telemetry.in_time import opener_until
+from opsk.units import MIB
 
 DEADLINE_S = 5.0
 PORT = 9876
 _AT_ONCE = 32
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.plan_fields import shown
 from opsk.cli.plan_flags import TableOption
 from opsk.errors import InputError, OpskError
@@ -24,6 +23,7 @@ from opsk.hardware.failure_rates import (
     parse_rates,
 )
 from opsk.planner.goodput.parts import RADIX
+from opsk.text import escape
 from opsk.units import hours
 from opsk.workload.defaults import Assumption
 
@@ -118,7 +118,7 @@ def asked_failures(flags: Mapping[str, str | None]) -> tuple[Asked, list[str]]:
 
 def refused(wrong: list[str]) -> InputError:
     """Return the one error that names all that is wrong."""
-    return InputError(harmless("; ".join(dict.fromkeys(wrong))), hint=_HINT)
+    return InputError(escape("; ".join(dict.fromkeys(wrong))), hint=_HINT)
 
 
 def _base_rates(named: str | None, wrong: list[str]) -> FailureRates:
@@ -128,7 +128,7 @@ def _base_rates(named: str | None, wrong: list[str]) -> FailureRates:
             return failure_rates(named or DEFAULT_RATES)
         with Path(named).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-        return parse_rates(data.decode("utf-8-sig"), origin=harmless(named))
+        return parse_rates(data.decode("utf-8-sig"), origin=escape(named))
     except OpskError as error:
         wrong.append(f"--rates: {error.message} ({error.hint})" if error.hint else f"--rates: {error.message}")
     except UnicodeDecodeError as error:

@@ -9,7 +9,6 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.document import harmless, plain
 from opsk.cli.goodput.words import percent
 from opsk.cli.prediction_picture import (
     assumed_text,
@@ -19,7 +18,7 @@ from opsk.cli.prediction_picture import (
     labelled,
     stdout_console,
 )
-from opsk.units import format_bytes, format_duration
+from opsk.text import escape, format_bytes, format_duration, to_json_values
 
 _NARROW = 100
 _LONG_BAR, _SHORT_BAR = 20, 10
@@ -41,7 +40,7 @@ _CAUSES = {"gpu": "GPUs", "host": "hosts", "nic": "NIC ports", "link": "links", 
 
 def picture(document: Mapping[str, Any], console: Console | None = None) -> None:
     """Print the answer of ``opsk goodput`` for people, on stdout where no console is given."""
-    shown = plain(document)
+    shown = to_json_values(document)
     console = console or stdout_console()
     console.print(headline(shown), style="bold")
     console.print()
@@ -93,7 +92,7 @@ def _failures(shown: Mapping[str, Any]) -> Text:
     """Return how often the job is interrupted."""
     if shown["mtbf_s"] is None:
         return Text("none: nothing fails")
-    name = harmless(str(shown["rates"]["name"]))
+    name = escape(str(shown["rates"]["name"]))
     return Text(f"an interruption every {format_duration(shown['mtbf_s'])}, by the rates of {name}")
 
 
@@ -131,7 +130,7 @@ def _saving(saving: Mapping[str, Any]) -> Text:
 
 def _advice(sentences: Sequence[str]) -> Text:
     """Return what to do, a line each."""
-    return Text("\n".join(f"· {harmless(sentence)}" for sentence in sentences))
+    return Text("\n".join(f"· {escape(sentence)}" for sentence in sentences))
 
 
 def _gain(row: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.hardware.spec import ClusterSpec
 from opsk.planner.goodput.goodput import Goodput, SpareRow
-from opsk.units import format_duration
+from opsk.text import format_duration
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _WORTH_TELLING = 5e-4

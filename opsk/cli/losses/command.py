@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from opsk.calibration.written_runs import RunOfJob, append_run
-from opsk.cli.document import echo_json, harmless, plain
+from opsk.cli.document import echo_json
 from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.losses.logged import log_of_job, logged_pauses, logged_steps
 from opsk.cli.losses.picture import picture
@@ -30,6 +30,7 @@ from opsk.planner.losses.values import Cause, Losses
 from opsk.slurm.choice import slurm_client
 from opsk.telemetry.progress.records import EventKind
 from opsk.telemetry.progress.runs import Run, joined, read_log
+from opsk.text import escape, to_json_values
 from opsk.workload.advice_record import AdviceRecord
 
 
@@ -91,7 +92,7 @@ def losses(
     if as_json:
         echo_json(document)
     else:
-        picture(plain(document))
+        picture(to_json_values(document))
     if as_run is not None and asked is not None and cluster is not None:
         return _take(as_run, asked, cluster, found, why, name=job or paths[0].stem)
     is_held_up = any(finding.cause is not Cause.UNKNOWN for finding in found.findings)
@@ -131,12 +132,12 @@ def _observed(run: Run, predicted: Prediction | None, active: Activities, asked:
 def _document(seen: Observation, found: Losses, why: tuple[str, ...]) -> dict[str, Any]:
     """Return the answer as plain values."""
     predicted = seen.prediction
-    document: dict[str, Any] = plain(replace(found, findings=()))
+    document: dict[str, Any] = to_json_values(replace(found, findings=()))
     return {
         **document,
         "expected_range_s": None if predicted is None else [predicted.low_s, predicted.high_s],
         "awaits": _awaits(seen),
-        "findings": [plain(finding) for finding in found.findings],
+        "findings": [to_json_values(finding) for finding in found.findings],
         "seen": {
             "steps": sum(step.steps for step in seen.steps),
             "gpus": len(seen.gpus),
@@ -159,7 +160,7 @@ def _take(path: Path, asked: PlanFile, cluster: ClusterSpec, found: Losses, why:
     """Add the job to a table of runs, unless something is wrong with it."""
     if why or found.measured_step_s is None:
         reason = "; ".join(why) or "no step time"
-        click.echo(f"opsk: {harmless(f'not added to {path}: {reason}')}", err=True)
+        click.echo(f"opsk: {escape(f'not added to {path}: {reason}')}", err=True)
         return ExitStatus.BAD_NEWS
     append_run(
         path,

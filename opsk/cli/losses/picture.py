@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk import units
-from opsk.cli.document import harmless
 from opsk.planner.losses.values import Cause
+from opsk.text import escape, format_duration
 
 _WIDTH_WITHOUT_TERMINAL = 110
 _BAR = 60
@@ -43,8 +42,8 @@ def picture(document: Mapping[str, Any]) -> None:
         table.add_row(Text("step", style="bold"), _bar(document, console))
     for finding in document["findings"]:
         sign, colour = _SIGNS[Cause(finding["cause"])]
-        table.add_row(Text(f"  {sign}", style=f"bold {colour}"), Text(harmless(_said(finding))))
-    table.add_row(Text("seen with", style="bold"), Text(harmless(_sources(document["seen"]))))
+        table.add_row(Text(f"  {sign}", style=f"bold {colour}"), Text(escape(_said(finding))))
+    table.add_row(Text("seen with", style="bold"), Text(escape(_sources(document["seen"]))))
     console.print(table)
 
 
@@ -52,9 +51,9 @@ def _measured(document: Mapping[str, Any]) -> str:
     if document["measured_step_s"] is None:
         return _awaited(document["awaits"])
     typical, mean = document["measured_step_s"], document["mean_step_s"]
-    said = f"{units.format_duration(typical)} a step"
+    said = f"{format_duration(typical)} a step"
     if mean > 1.005 * typical:
-        said += f", {units.format_duration(mean)} with what happens between steps"
+        said += f", {format_duration(mean)} with what happens between steps"
     return said + _mfu(document["measured_mfu"])
 
 
@@ -70,8 +69,8 @@ def _expected(document: Mapping[str, Any]) -> str:
     if expected is None:
         return "nobody predicted it: give --plan, or the number of a job with advice in its record"
     low, high = document["expected_range_s"]
-    between = f"{units.format_duration(low)}–{units.format_duration(high)}"
-    return f"{units.format_duration(expected)} a step ({between}){_mfu(document['expected_mfu'])}"
+    between = f"{format_duration(low)}–{format_duration(high)}"
+    return f"{format_duration(expected)} a step ({between}){_mfu(document['expected_mfu'])}"
 
 
 def _mfu(ratio: float | None) -> str:

@@ -6,12 +6,13 @@ import math
 import re
 from pathlib import Path
 
-from opsk.cli.document import harmless
 from opsk.errors import InputError
 from opsk.planner.events.exposition import stamped_samples
 from opsk.planner.losses.scrapes import Scrape, Series
+from opsk.text import escape
+from opsk.units import MIB
 
-MAX_BYTES = 32 << 20
+MAX_BYTES = 32 * MIB
 _LONGEST_LINE = 8192
 
 
@@ -30,13 +31,13 @@ def read_scrape(argument: str) -> Scrape:
             data = stream.read(MAX_BYTES + 1)
         at_s = path.stat().st_mtime
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name a scrape: NODE=FILE") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name a scrape: NODE=FILE") from error
     if len(data) > MAX_BYTES:
-        raise InputError(harmless(f"{path}: larger than {MAX_BYTES} bytes"), hint="is this a scrape?")
+        raise InputError(escape(f"{path}: larger than {MAX_BYTES} bytes"), hint="is this a scrape?")
     values, stamped_s = parse_scrape(data)
     if not values:
         raise InputError(
-            harmless(f"{path}: no series of opsk's exporters"), hint="opsk exporter --once writes what is wanted"
+            escape(f"{path}: no series of opsk's exporters"), hint="opsk exporter --once writes what is wanted"
         )
     return Scrape(node=node if sign else re.split(r"[.@]", path.name)[0], values=values, at_s=stamped_s or at_s)
 

@@ -11,10 +11,10 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from opsk.cli.document import harmless
 from opsk.cli.pictures.chart import GROUND, Box, Dot, Path, Picture, Shape, Word
 from opsk.cli.pictures.strokes import strokes_of
 from opsk.errors import InputError
+from opsk.text import escape
 
 SCALE = 2.0
 """Pixels of the picture over those of the layout: sharp on today's screens."""
@@ -63,7 +63,7 @@ def _draw(pixels: Pixels, shape: Shape, scale: float) -> None:
 
 def _write(pixels: Pixels, word: Word, scale: float) -> None:
     """Draw a line of text."""
-    strokes, width = strokes_of(harmless(word.text), word.size)
+    strokes, width = strokes_of(escape(word.text), word.size)
     back = {"middle": width / 2, "end": width}.get(word.anchor, 0.0)
     half = word.size * (_BOLD if word.is_bold else _STROKE) / 2 * scale
     for stroke in strokes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from opsk.cli.document import harmless
 from opsk.cli.pictures.matrix_svg import draw_matrix
 from opsk.cli.pictures.style import LEFT, Drawing, style
 from opsk.cli.pictures.svg import element, escaped, fitted, fitted_bold, text
 from opsk.cli.pictures.tree_svg import draw_tree
+from opsk.text import escape
 from opsk.topology.fabric import Fabric
 from opsk.topology.picture.load import Loads
 from opsk.topology.picture.matrix import build_matrix
@@ -69,10 +69,7 @@ def _document(heading: str, lines: list[str], drawings: list[Drawing], width: fl
         style(),
         element("rect", x=0, y=0, width=width, height=height, class_="ground"),
         text(LEFT, 34, fitted_bold(heading, width - 2 * LEFT, 15, keep_end=True), "h"),
-        *(
-            text(LEFT, 54 + 18 * row, fitted(harmless(line), width - 2 * LEFT, 12), "d")
-            for row, line in enumerate(lines)
-        ),
+        *(text(LEFT, 54 + 18 * row, fitted(escape(line), width - 2 * LEFT, 12), "d") for row, line in enumerate(lines)),
         *(part for drawing in drawings for part in drawing.parts),
     ]
     root = element(

@@ -10,12 +10,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from opsk.cli.document import harmless
+from opsk.text import escape, format_share
 from opsk.topology.picture.load import percent, step
 from opsk.topology.picture.marks import words
 from opsk.topology.picture.matrix import Block, Cell, Head, Matrix, Row, State
 from opsk.topology.picture.names import ranges
-from opsk.units import format_share
 
 MOST_BLOCKS = 40
 _MOST_ROWS = 12
@@ -61,7 +60,7 @@ def matrix_tables(matrix: Matrix, labels: Mapping[str, str], width: int) -> list
 
 
 def _names(block: Block) -> tuple[str, ...]:
-    return (_title(block), harmless(ranges(block.nodes)), *(f"  {_row_name(row)}" for row in _told_rows(block)))
+    return (_title(block), escape(ranges(block.nodes)), *(f"  {_row_name(row)}" for row in _told_rows(block)))
 
 
 def _title(block: Block) -> str:
@@ -70,13 +69,13 @@ def _title(block: Block) -> str:
 
 
 def _row_name(row: Row) -> str:
-    names = harmless(ranges(row.nodes))
+    names = escape(ranges(row.nodes))
     return names if len(row.nodes) == 1 else f"{len(row.nodes)} x {names}"
 
 
 def _wanted(head: Head, labels: Mapping[str, str]) -> int:
     said = (_leaf_name(head, labels), _links(head, wide=True), *(f"! {words(fault)}" for fault in head.faults))
-    return max(cell_len(harmless(line)) for line in said)
+    return max(cell_len(escape(line)) for line in said)
 
 
 def _leaf_name(head: Head, labels: Mapping[str, str]) -> str:
@@ -160,7 +159,7 @@ def _cell(cell: Cell, labels: Mapping[str, str], width: int) -> Text:
 
 def _cut(said: str, width: int, *, keep_end: bool = True) -> str:
     """Return a hostile text in ``width`` signs; of names of switches the end tells most, of lists the start."""
-    said = harmless(said[-400:] if keep_end else said[:400])
+    said = escape(said[-400:] if keep_end else said[:400])
     if cell_len(said) <= width:
         return said
     while said and cell_len(said) >= width:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
-from opsk.cli.document import harmless
+from opsk.text import escape
 from opsk.topology.fabric import Fault
 
 MOST_SIGNS = 300
@@ -23,7 +23,7 @@ _MOST_TOLD = 6
 def escaped(text: str) -> str:
     """Return hostile text as XML: signs that XML forbids, or nobody sees, are written out (``harmless``)."""
     cut = text if len(text) <= MOST_SIGNS else text[:MOST_SIGNS] + _CUT
-    return harmless(cut).translate(_ENTITIES)
+    return escape(cut).translate(_ENTITIES)
 
 
 def number(value: float) -> str:
@@ -61,7 +61,7 @@ def told(faults: Sequence[Fault]) -> list[str]:
 
 def width_of(content: str, size: float) -> float:
     """Return about how wide a text is [px], on the wide side: fonts differ from machine to machine."""
-    return size * sum(_em(sign) for sign in harmless(content))
+    return size * sum(_em(sign) for sign in escape(content))
 
 
 def _em(sign: str) -> float:
@@ -78,7 +78,7 @@ def _em(sign: str) -> float:
 
 def fitted(content: str, width: float, size: float, *, keep_end: bool = False) -> str:
     """Return a text cut to a width [px]; ``keep_end`` for names whose last part tells more than their first."""
-    content = harmless(content[-MOST_SIGNS:] if keep_end else content[:MOST_SIGNS])
+    content = escape(content[-MOST_SIGNS:] if keep_end else content[:MOST_SIGNS])
     if width_of(content, size) <= width:
         return content
     while content and width_of(content + _CUT, size) > width:

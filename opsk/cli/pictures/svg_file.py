@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.cli.document import harmless
 from opsk.cli.pictures.fabric_svg import KINDS
 from opsk.errors import InputError
+from opsk.text import escape
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -44,4 +44,4 @@ def write_svg(path: Path, drawn: str, *, with_json: bool = False) -> None:
     try:
         path.write_text(drawn, encoding="utf-8")
     except OSError as error:
-        raise InputError(harmless(f"{path}: {error.strerror}"), hint="name another file for --svg") from error
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file for --svg") from error

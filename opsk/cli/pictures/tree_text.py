@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from opsk.cli.document import harmless
 from opsk.cli.pictures.matrix_text import LOAD_STYLES
+from opsk.text import escape
 from opsk.topology.picture.load import percent, step
 from opsk.topology.picture.marks import words
 from opsk.topology.picture.names import ranges
@@ -134,5 +134,5 @@ def _cables(count: int) -> str:
 
 
 def _cut(said: str, most: int = _MOST_SIGNS) -> str:
-    said = harmless(said[: 2 * most])
+    said = escape(said[: 2 * most])
     return said if len(said) <= most else said[: most - 1] + "…"

@@ -11,7 +11,7 @@ import click
 
 from opsk.cli.doctor.finding import Finding, Level, sound, wrong
 from opsk.cli.doctor.picture import show
-from opsk.cli.document import echo_json, harmless
+from opsk.cli.document import echo_json
 from opsk.cli.setup.host import (
     gpus_here,
     hcas_here,
@@ -27,6 +27,7 @@ from opsk.errors import ExitStatus, InputError, OpskError, SlurmError
 from opsk.hardware.catalog import cluster, names
 from opsk.slurm.command import CommandClient
 from opsk.slurm.topology.release import show_release
+from opsk.text import escape
 
 FOLDERS = (
     ("etc/opsk", "opsk setup makes it, as root"),
@@ -81,7 +82,7 @@ def setup(
     else:
         show(findings, everything=True)
         if dry_run:
-            click.echo(f"\n{harmless(str(path))} would be:\n\n{text}", nl=False)
+            click.echo(f"\n{escape(str(path))} would be:\n\n{text}", nl=False)
         if lines and release is not None:
             click.echo(f"\nslurm.conf of Slurm {show_release(release)} needs:\n")
             click.echo("\n".join(lines))

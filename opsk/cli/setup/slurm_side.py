@@ -12,6 +12,7 @@ from pathlib import Path
 from opsk.cli.doctor.finding import Finding, note, sound, wrong
 from opsk.lab.programs import search_path
 from opsk.slurm.topology.release import Release, show_release
+from opsk.units import MIB
 
 PROGRAMS = ("slurmctld", "slurmd", "srun")
 """Asked for their release, the first that is there: daemons need no configuration to tell it."""
@@ -22,7 +23,7 @@ LUA_FOLDERS = ("usr/lib/*/lua", "usr/lib*/lua", "usr/local/lib/*/lua", "usr/loca
 DEADLINE_S = 10.0
 _RELEASE = re.compile(r"\bslurm\S*\s+(\d{2})\.(\d{2})\b")
 _LUA = re.compile(rb"liblua(?:-?(5\.\d)\.so|\.so\.(5\.\d))")
-_MOST_PLUGIN_BYTES = 8 << 20
+_MOST_PLUGIN_BYTES = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

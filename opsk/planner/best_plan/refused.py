@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsk.costmodel.table import MemoryTable
 from opsk.hardware.spec import ClusterSpec
-from opsk.units import format_bytes
+from opsk.text import format_bytes
 
 _SHOWN = 2
 

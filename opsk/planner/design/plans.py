@@ -23,7 +23,7 @@ from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.limits import ANYTHING, Limits
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.best_plan.search import best_plans
-from opsk.units import format_bytes
+from opsk.text import format_bytes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Sharding
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opsk.errors import InputError
+from opsk.units import MIB
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 64 * MIB
 DEADLINE_S = 300.0
 _CHUNK_BYTES = 1 << 16
 

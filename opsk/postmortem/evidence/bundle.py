@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opsk.units import MIB
+
 _SECRET_NAME = (
     r"[\w.-]{0,40}(?:pass(?:word|wd|phrase)?|secret|token(?!iz)|api[_-]?key|apikey|access[_-]?key|private[_-]?key|credential"
     r"|auth(?:orization)?|cookie|signature)[\w-]{0,20}"
@@ -43,7 +45,7 @@ _NAMED = re.compile(
 _HARMLESS_VALUES = re.compile(r"(?i)[\"']?(?:none|null|true|false|\d{1,6}|n/a|\*+|<[^<>\n]{1,40}>)?[\"']?")
 _WANDB = re.compile(r"(?i)\b(wandb[^\n]{0,80}?)\b[0-9a-f]{40}\b")
 _IPV4 = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
-_LARGEST_BYTES = 64 << 20
+_LARGEST_BYTES = 64 * MIB
 README = "README.txt"
 
 

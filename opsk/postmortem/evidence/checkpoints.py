@@ -9,8 +9,9 @@ from opsk.errors import InputError
 from opsk.postmortem.values import Origin, Role, Sign
 from opsk.telemetry.progress.records import EventKind
 from opsk.telemetry.progress.runs import read_log
+from opsk.units import MIB
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 32 * MIB
 """Larger logs are not read line by line for this."""
 _MOST_LOGS = 4
 

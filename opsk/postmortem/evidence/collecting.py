@@ -31,6 +31,7 @@ from opsk.telemetry.gpu import GpuReading
 from opsk.telemetry.job_files import JobFile, parse_job_file
 from opsk.telemetry.job_logs import told_logs
 from opsk.telemetry.kernel_log import KMSG, boot_unix_s
+from opsk.units import KIB, MIB
 
 STARTED, ENDED = "started", "ended"
 BEFORE_S, AFTER_S = 60.0, 30.0
@@ -39,7 +40,7 @@ MOST_NOTES = 512
 MOST_REPORTS = 8
 """So many reports are begun at once; the others wait for the next collector."""
 OLDEST_START_S = 90 * 86400.0
-_LARGEST_NOTE_BYTES, _LARGEST_START_BYTES = 64 << 10, 4 << 20
+_LARGEST_NOTE_BYTES, _LARGEST_START_BYTES = 64 * KIB, 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

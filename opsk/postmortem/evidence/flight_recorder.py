@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from opsk.postmortem.values import FailureClass, Origin, Place, Role, Sign
+from opsk.units import MIB
 
 DEADLINE_S = 45.0
 MOST_DUMPS = 4096
-_MOST_ANSWER_BYTES = 4 << 20
+_MOST_ANSWER_BYTES = 4 * MIB
 _RANK = re.compile(r"(\d{1,7})(?:\.(?:json|pkl|pickle|bin))?$")
 _LEFT = re.compile(r"(?:nccl_trace_rank_|comm_lib_trace_rank_)\d{1,7}(?:\.json)?")
 """TORCH_NCCL_DEBUG_INFO_TEMP_FILE as it is where nobody sets it; it was renamed in PyTorch 2.8."""

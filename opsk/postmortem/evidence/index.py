@@ -12,11 +12,12 @@ from typing import Any
 from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.own_copy import own_copy
+from opsk.units import MIB
 
 JSON_REPORT, HTML_REPORT = "report.json", "report.html"
 MOST_REPORTS = 1000
 NOTHING: Mapping[str, Entry] = {}
-_LARGEST_BYTES = 64 << 20
+_LARGEST_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.telemetry.kernel_log import KMSG
+from opsk.units import MIB
 
 MOST_LINES, MOST_LINE_CHARS = 2000, 1000
-_TAIL_BYTES = 8 << 20
+_TAIL_BYTES = 8 * MIB
 _RECORD_BYTES = 1 << 14
 _MOST_RECORDS = 200_000
 _MOST_OVERRUNS = 100

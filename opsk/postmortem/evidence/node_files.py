@@ -19,9 +19,10 @@ from typing import Any
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey, cluster_part
+from opsk.units import MIB
 
 FORM = "opsk node evidence 1"
-LARGEST_BYTES = 8 << 20
+LARGEST_BYTES = 8 * MIB
 MODE, FOLDER_MODE = 0o640, 0o750
 MOST_NODES = 100_000
 _JOB = re.compile(r"[0-9]{1,10}")

@@ -12,11 +12,12 @@ from typing import Any
 from opsk.errors import InputError
 from opsk.postmortem.evidence.as_user import Person, read_as
 from opsk.postmortem.evidence.job_output import output_files
+from opsk.units import KIB, MIB
 
 MOST_LOGS = 64
-TAIL_BYTES = 16 << 10
-_TAIL_FILES_BYTES = 1 << 20
-_LOOKED_AT_BYTES = 4 << 20
+TAIL_BYTES = 16 * KIB
+_TAIL_FILES_BYTES = MIB
+_LOOKED_AT_BYTES = 4 * MIB
 _MOST_ERRORS, _MOST_CHARS = 20, 400
 _ERROR = re.compile(
     rb"[^\n]{0,300}(?:[Ee]rror|ERROR|[Ff]atal|FATAL|Traceback|[Kk]illed|CANCELLED|[Oo]ut of memory|OOM|No space|"

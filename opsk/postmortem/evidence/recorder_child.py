@@ -16,8 +16,10 @@ import resource
 import sys
 from typing import Any, NoReturn
 
-MOST_BYTES = 256 << 20
-MEMORY_BYTES = 2 << 30
+from opsk.units import GIB, MIB
+
+MOST_BYTES = 256 * MIB
+MEMORY_BYTES = 2 * GIB
 CPU_S = 30
 MOST_ENTRIES = 64
 NOBODY = 65534

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from opsk.errors import InputError
 from opsk.postmortem.logs.pieces import BROKEN, opened, taken
+from opsk.units import KIB
 
-_LOOKED_AT_BYTES = 16 << 10
+_LOOKED_AT_BYTES = 16 * KIB
 _ISO = re.compile(
     rb"(?m)(?:^[^\n]{0,48}?|CANCELLED AT )(?P<date>20\d\d-[01]\d-[0-3]\d)[T _](?P<time>[0-2]\d:[0-5]\d:[0-5]\d)"
 )

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from opsk.postmortem.logs.times import LineClock
 from opsk.telemetry.progress.lines import clean, labelled
+from opsk.units import MIB
 
-_MOST_BYTES = 8 << 20
+_MOST_BYTES = 8 * MIB
 _MOST_IDLE = 256
 """Lines without anything new after which no more is expected."""
 _REACH_BYTES = 1024

@@ -11,11 +11,12 @@ from typing import IO
 
 from opsk.errors import InputError
 from opsk.telemetry.compressed import HEAD_BYTES, decompressed
+from opsk.units import KIB, MIB
 
-PIECE_BYTES = 1 << 20
-LONGEST_REST_BYTES = 128 << 10
+PIECE_BYTES = MIB
+LONGEST_REST_BYTES = 128 * KIB
 """Of a line without an end so much is carried over, the rest is looked at where it stands."""
-EXCEPTION_REACH_BYTES = 24 << 10
+EXCEPTION_REACH_BYTES = 24 * KIB
 """What was raised stands at most so far behind the head of a traceback, which is not cut from it."""
 _LONGEST_KERNEL_LINE_BYTES = 1 << 17
 _LONGEST_BEFORE_BYTES = 256

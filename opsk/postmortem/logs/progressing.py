@@ -16,19 +16,20 @@ from opsk.telemetry.progress.lines import clean, labelled
 from opsk.telemetry.progress.records import StepRecord
 from opsk.telemetry.progress.registry import READERS
 from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.units import KIB, MIB
 
 _MOST_LINES = 400
 _FEW_LINES = 40
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = 64 * KIB
 _MOST_PENDING = 4
 """Pieces without a step at their end that are kept until it is clear whether the last step is in one of them."""
-_MOST_HEAD_BYTES = 16 << 20
+_MOST_HEAD_BYTES = 16 * MIB
 """So much of a log is read closely for its first step."""
-_LONGEST_LINE_BYTES = 16 << 10
-_LABELS_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 16 * KIB
+_LABELS_BYTES = MIB
 _MOST_RANKS = 4096
 _TEXT_CHARS = 300
-_STAMP_BYTES = 32 << 10
+_STAMP_BYTES = 32 * KIB
 
 
 @cache

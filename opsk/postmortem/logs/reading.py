@@ -20,11 +20,12 @@ from opsk.postmortem.logs.pieces import BROKEN, opened, taken
 from opsk.postmortem.logs.scanning import LogScan, scan_log
 from opsk.postmortem.values import Evidence
 from opsk.spawning import safe_imports
+from opsk.units import KIB, MIB
 
 MOST_PROCESSES = 8
-_START_PAYS_BYTES = 64 << 20
+_START_PAYS_BYTES = 64 * MIB
 """Below this a second process takes longer to start than it saves."""
-_LOOKED_AT_BYTES = 64 << 10
+_LOOKED_AT_BYTES = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

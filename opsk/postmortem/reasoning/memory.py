@@ -10,6 +10,7 @@ from typing import Any
 
 from opsk.errors import InputError
 from opsk.postmortem.values import Action, Audience, FailureClass, JobFacts, Report, Sign
+from opsk.units import GIB
 from opsk.workload.advice_record import AdviceRecord
 
 _SIZE = re.compile(r"([\d.]{1,12}) ([KMGT])i?B")
@@ -98,7 +99,7 @@ def _fitting(document: Mapping[str, Any]) -> tuple[Action, ...]:
             slower = f", a step takes {ratio:.2f} times as long" if ratio else ""
             flags = each.get("flags")
             found.append(Action(
-                what=f"would fit: {each.get('what')}: {_amount(each.get('memory_bytes')) / 2**30:.1f} GiB{slower}",
+                what=f"would fit: {each.get('what')}: {_amount(each.get('memory_bytes')) / GIB:.1f} GiB{slower}",
                 command=" ".join(map(str, flags)) if isinstance(flags, (list, tuple)) else "",
                 audience=Audience.USER, source="opsk check",
             ))  # fmt: skip

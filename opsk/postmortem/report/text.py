@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from opsk.postmortem.values import Divergence, Place
+from opsk.text import escape
+from opsk.units import GIB
 
 LONGEST_CHARS = 400
 _LATEST_S = 1e11
@@ -16,15 +18,7 @@ _TERM = re.compile(r"predicted_\w+_bytes")
 
 def shown(text: str, longest: int = LONGEST_CHARS) -> str:
     """Return hostile text in printable signs, cut; it is still to be escaped for where it goes."""
-    cut = text[:longest] + ("…" if len(text) > longest else "")
-    if cut.isprintable():
-        return cut
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in cut)
-
-
-def _escaped(sign: str) -> str:
-    """Return what stands for a sign that cannot be shown."""
-    return " " if sign in "\n\r\t\v\f" else sign.encode("unicode_escape", "backslashreplace").decode()
+    return escape(text[:longest] + ("…" if len(text) > longest else ""))
 
 
 def clock(time_s: float | None) -> str:
@@ -86,4 +80,4 @@ def memory_words(facts: Mapping[str, float]) -> str:
 
 def size_words(size_bytes: float) -> str:
     """Return bytes in GiB."""
-    return f"{size_bytes / 2**30:.2f} GiB"
+    return f"{size_bytes / GIB:.2f} GiB"

@@ -11,18 +11,14 @@ from enum import StrEnum
 from opsk.hardware.xids import Nvlink5 as Nvlink5Verdict
 from opsk.hardware.xids import RecoveryAction, Sxid, Xid, nvlink5, nvlink5_xid, recovery_of, sxid, xid
 from opsk.telemetry.kernel_log.lines import Stamp
+from opsk.text import escape
 
 _LONGEST_TEXT = 400
 
 
 def shown(text: str, limit: int = _LONGEST_TEXT) -> str:
     """Return hostile text cut to ``limit`` characters, with escapes in place of what cannot be printed."""
-    text = text[:limit]
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "backslashreplace").decode() for sign in text
-    )
+    return escape(text[:limit])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

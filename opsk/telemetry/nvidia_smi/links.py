@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from opsk.telemetry.gpu import NvLinkSample, normalise_pci
 from opsk.telemetry.nvidia_smi.values import absent, quantity, whole
+from opsk.text import blank_controls
 
 _LONGEST_LINE = 1000
 _MOST_LINKS = 256
@@ -114,7 +115,7 @@ def _blocks(lines: Iterable[str]) -> Iterable[ListedGpu]:
 
 def _gpu(header: re.Match[str]) -> ListedGpu:
     """Return the GPU that a line names."""
-    model = "".join(sign if sign.isprintable() else " " for sign in header["model"])
+    model = blank_controls(header["model"])
     return ListedGpu(index=int(header["index"]), model=model, uuid=header["uuid"] if header["uuid"][3:4] == "-" else "")
 
 

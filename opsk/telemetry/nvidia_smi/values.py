@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from opsk import units
+from opsk.text import blank_controls
 
 _NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)(?:\s{0,4}([A-Za-z%/][A-Za-z%/()]{0,11}))?")
 
@@ -125,7 +126,7 @@ def flag(value: str | None) -> bool | None:
 
 def printable(text: str) -> str:
     """Return text without signs that cannot be seen, cut."""
-    return "".join(sign if sign.isprintable() else " " for sign in text[:200]).strip()
+    return blank_controls(text).strip()
 
 
 def word(value: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """What do DeepSpeed's own timer and pipeline lines say?
 
 ``RunningAvgSamplesPerSec`` is a mean over the run, so the current rate counts; both are of the whole job. Memory is of
-the rank that prints, in what it calls GB and is 2**30 bytes.
+the rank that prints, in what it calls GB and is GIB bytes.
 """
 
 from __future__ import annotations

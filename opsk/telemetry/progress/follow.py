@@ -15,8 +15,9 @@ from pathlib import Path
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.units import KIB, MIB
 
-_READ_BYTES = 64 << 10
+_READ_BYTES = 64 * KIB
 _NOBODY = 65534
 """The owner of a file whose owner has no number in this user namespace (kernel.overflowuid)."""
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -46,7 +47,7 @@ class Follower:
         self,
         path: Path,
         *,
-        poll_bytes: int = 1 << 20,
+        poll_bytes: int = MIB,
         tail_bytes: int | None = None,
         owner: int | None = None,
         reader: ProgressReader | None = None,

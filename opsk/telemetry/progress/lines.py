@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-LONGEST_LINE_BYTES = 16 << 10
+from opsk.units import KIB
+
+LONGEST_LINE_BYTES = 16 * KIB
 """What is longer is cut: no progress line is, dumps of configurations are."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")

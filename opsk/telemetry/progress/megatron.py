@@ -11,12 +11,13 @@ import re
 
 from opsk.telemetry.progress.records import EventKind, Part, Reader, Seen
 from opsk.telemetry.progress.values import known, number, piped, positive, size_bytes
+from opsk.units import MIB
 
 ITERATION = re.compile(r"\biteration\s+(\d{1,15})\s*/\s*(\d{1,15})", re.ASCII)
 _ELAPSED = re.compile(r"elapsed time per iteration \((ms|s)\)")
 _MEMORY = re.compile(r"\(after (\d{1,15}) iterations\) memory \((MB|GB)\)")
 _UTILISATION = re.compile(r"GPU utilization\s*:\s*([\d.]+)\s*MODEL_TFLOP/s/GPU", re.ASCII)
-_MIB, _GB = float(1 << 20), 1e9
+_MIB, _GB = float(MIB), 1e9
 _OTHER_LOSSES = ("balanc", "z loss", "z_loss", "aux", "mtp", "scale", "value", "seq_")
 
 

@@ -6,12 +6,13 @@ import re
 
 from opsk.telemetry.progress.records import Part, Reader, Seen
 from opsk.telemetry.progress.values import NUMBER, known, number, positive
+from opsk.units import GIB
 
 _HEAD = re.compile(r"\[step=([\d,]+)(?:/([\d,]+))?[,\]]", re.ASCII)
 _VALUE = re.compile(
     rf"^\s*((?:train|throughput|optim|system|gpu_memory)/?[^=]{{0,80}})=({NUMBER})", re.ASCII | re.IGNORECASE
 )
-_MB, _GIB = 1e6, float(1 << 30)
+_MB, _GIB = 1e6, float(GIB)
 
 
 class OlmoReader(Reader):

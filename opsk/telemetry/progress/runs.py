@@ -21,11 +21,12 @@ from opsk.telemetry.compressed import HEAD_BYTES, decompressed
 from opsk.telemetry.progress.records import MEASURED, Event, StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
 from opsk.telemetry.progress.tally import Tally
+from opsk.units import MIB
 
 STDIN = Path("-")
 MOST_RECORDS, MOST_EVENTS = 200_000, 10_000
 """Of one log; the medians count those beyond too."""
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = MIB
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,15 +16,16 @@ from opsk.errors import InputError, TelemetryError
 from opsk.telemetry.progress.follow import Follower
 from opsk.telemetry.progress.records import StepRecord
 from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.units import KIB, MIB
 
 SHARE = 0.008
 """Of a core, at most, once what was there at the beginning has been read."""
 SHORTEST_S, LONGEST_S = 0.25, 2.0
 """Between two looks: while steps come, and after a while without any."""
 _BACK_OFF = 1.5
-_WHOLE_BYTES, _LIVE_BYTES = 256 << 20, 4 << 20
+_WHOLE_BYTES, _LIVE_BYTES = 256 * MIB, 4 * MIB
 """How far from its end a log is read at first, and once it is followed."""
-_POLL_BYTES = 256 << 10
+_POLL_BYTES = 256 * KIB
 _REMEMBERED = 4096
 _MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 

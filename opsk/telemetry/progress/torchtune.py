@@ -6,10 +6,10 @@ import re
 
 from opsk.telemetry.progress.records import Part, Reader, Seen
 from opsk.telemetry.progress.values import NUMBER, known, number, positive
+from opsk.units import GIB
 
 _STEP = re.compile(r"^\s*Step (\d+)\s*\|", re.ASCII)
 _VALUE = re.compile(rf"(\w+):({NUMBER})(?=\s|$)", re.ASCII)
-_GIB = float(1 << 30)
 
 
 class TorchtuneReader(Reader):
@@ -35,6 +35,6 @@ class TorchtuneReader(Reader):
             grad_norm=number(said.get("grad_norm", "")),
             step_s=positive(said.get("time_per_step_s", "")),
             tokens_per_s_per_gpu=positive(said.get("tokens_per_second_per_gpu", "")),
-            memory_bytes=peak_gib * _GIB if peak_gib else None,
+            memory_bytes=peak_gib * GIB if peak_gib else None,
         )
         return Seen(part=Part.STEP, iteration=int(step[1]), values=values)

@@ -6,9 +6,9 @@ import re
 
 from opsk.telemetry.progress.records import Part, Reader, Seen
 from opsk.telemetry.progress.values import known, number, piped, positive
+from opsk.units import GIB
 
 _STEP = re.compile(r"\bstep:(\d+) - ", re.ASCII)
-_GIB = float(1 << 30)
 
 
 class VerlReader(Reader):
@@ -31,6 +31,6 @@ class VerlReader(Reader):
             loss=number(said.get("actor/pg_loss", "")),
             grad_norm=number(said.get("actor/grad_norm", "")),
             lr=number(said.get("actor/lr", "")),
-            memory_bytes=peak_gib * _GIB if peak_gib else None,
+            memory_bytes=peak_gib * GIB if peak_gib else None,
         )
         return Seen(part=Part.STEP, iteration=int(step[1]), values=values)

@@ -12,8 +12,9 @@ from statistics import median
 from opsk.errors import TelemetryError
 from opsk.telemetry.progress.follow import Follower
 from opsk.telemetry.progress.records import StepRecord
+from opsk.units import KIB, MIB
 
-_POLL_BYTES, _TAIL_BYTES = 1 << 20, 256 << 10
+_POLL_BYTES, _TAIL_BYTES = MIB, 256 * KIB
 _WINDOW = 16
 """Records whose median is the speed of now."""
 

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsk.cli.document import plain
 from opsk.cli.main import opsk
 from opsk.cli.plan_examination import examined
 from opsk.cli.plan_fields import KINDS
 from opsk.cli.predict import answer, possible
 from opsk.costmodel.shipped import DEFAULT
 from opsk.errors import OpskError
+from opsk.text import to_json_values
 
 ABSURD = (0, 1, -1, 10**9, 10**9 + 1, -(10**18), 10**100, 10**5000)
 ODD_FLOATS = (0.0, -0.0, 1.0, 0.5, 1e-300, 1e30, 1e308, -1.0, math.inf, -math.inf, math.nan)
@@ -88,7 +88,7 @@ def check(tables: dict[str, Any]) -> None:
         assert refusal.message.isprintable()
         assert refusal.exit_status == 2
         return
-    text = json.dumps(plain(document), allow_nan=False)
+    text = json.dumps(to_json_values(document), allow_nan=False)
     for where, number in _numbers(json.loads(text), ""):
         assert number is not None or where.endswith(("_bias", "dropout")), f"{where} is no number"
 

@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from opsk.slurm import remap_commands
-from opsk_tui.format import HEALTH_WORDS, METRIC_TITLES, counted, metric_text, percent, ran_s, run_time
+from opsk.text import format_count
+from opsk_tui.format import HEALTH_WORDS, METRIC_TITLES, metric_text, percent, ran_s, run_time
 from opsk_tui.gpu_grid import (
     Choice,
     Sort,
@@ -103,7 +104,7 @@ class ClusterScreen(ViewScreen):
         health = known.gpus.health
         sick, watch = int((health == Health.SICK).sum()), int((health == Health.WATCH).sum())
         shown, nodes = len(self.map.order), len(known.view.nodes)
-        count = f"{shown} of {nodes} nodes" if shown != nodes else counted(nodes, "node")
+        count = f"{shown} of {nodes} nodes" if shown != nodes else format_count(nodes, "node")
         cells: list[Cell] = [
             (METRIC_TITLES[choice.metric], "strong"), (f" {metric_text(choice.metric, low)} ", "dim"),
             *((sign, f"heat{level}") for level, sign in enumerate(signs.levels)),
@@ -302,7 +303,7 @@ def job_facts(job: JobView) -> list[Line]:
     return [
         _fact("name", safe(record.name), "strong"),
         _fact("user", f"{safe(record.user)}  {fitted(safe(record.partition), 12)}"),
-        _fact("GPUs", f"{record.gpus} on {counted(record.node_count, 'node')}, {run_time(ran_s(record))}"),
+        _fact("GPUs", f"{record.gpus} on {format_count(record.node_count, 'node')}, {run_time(ran_s(record))}"),
         _fact("plan", plan_words(job.advice)),
         _fact("MFU", f"{percent(measured_mfu(job))} measured", speed_key(job)),
         _fact("loses by", words, key),

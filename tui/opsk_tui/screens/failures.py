@@ -11,7 +11,8 @@ from textual.containers import Container
 
 from opsk.planner.events.values import Event, Severity
 from opsk.slurm import remap_commands
-from opsk_tui.format import age, ago, counted, host_list
+from opsk.text import format_count
+from opsk_tui.format import age, ago, host_list
 from opsk_tui.safe_text import safe, wrapped
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.screens.view_screen import ViewScreen
@@ -111,7 +112,7 @@ class FailuresScreen(ViewScreen):
         width = max(30, self.query_one("#text").size.width - 4)
         lines: list[Line] = [[(part, "text")] for part in wrapped(safe(event.text), width)]
         lines.append([
-            (f"seen {counted(event.count, 'time')}, first {ago(now - event.first_seen_s)}{began}, "
+            (f"seen {format_count(event.count, 'time')}, first {ago(now - event.first_seen_s)}{began}, "
              f"last {ago(now - event.last_seen_s)}", "dim")
         ])  # fmt: skip
         if event.nodes:
@@ -148,8 +149,9 @@ class FailuresScreen(ViewScreen):
         fatal = sum(event.severity is Severity.FATAL for event in events)
         jobs = {number for event in events for number in event.jobs}
         return [
-            (counted(len(events), "event"), "strong"), ("  ", "text"), (f"{fatal} fatal", "bad" if fatal else "dim"),
-            (f"  {counted(len(jobs), 'job')} hit", "watch" if jobs else "dim"),
+            (format_count(len(events), "event"), "strong"), ("  ", "text"),
+            (f"{fatal} fatal", "bad" if fatal else "dim"),
+            (f"  {format_count(len(jobs), 'job')} hit", "watch" if jobs else "dim"),
             (f"  {over} over{' (shown)' if self._with_over else ', x shows them'}" if over else "", "dim"),
         ]  # fmt: skip
 

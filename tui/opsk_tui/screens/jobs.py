@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from opsk_tui.format import counted
+from opsk.text import format_count
 from opsk_tui.job_columns import is_slow, job_columns, job_rank
 from opsk_tui.job_sections import comparison, facts, findings
 from opsk_tui.safe_text import safe
@@ -87,7 +87,7 @@ class JobsScreen(ViewScreen):
         slow = sum(is_slow(job) for job in running)
         shown = len(self.table.rows)
         cells: list[Cell] = [
-            (f"{shown} of {len(jobs)} jobs" if shown != len(jobs) else counted(len(jobs), "job"), "strong"),
+            (f"{shown} of {len(jobs)} jobs" if shown != len(jobs) else format_count(len(jobs), "job"), "strong"),
             (f"  {len(running)} running on {sum(job.record.gpus for job in running):,} GPUs", "text"),
             (f"  {sum(job.record.state == 'PENDING' for job in jobs)} pending", "text"),
             (f"  {slow} slower than predicted", "watch" if slow else "dim"),
@@ -105,7 +105,7 @@ class JobsScreen(ViewScreen):
         record = job.record
         first: list[Cell] = [
             (f"{safe(record.label)} ", "strong"), (safe(record.name), "text"),
-            (f"  {safe(record.user)}  {record.state.lower()}  {counted(record.node_count, 'node')}", "dim"),
+            (f"  {safe(record.user)}  {record.state.lower()}  {format_count(record.node_count, 'node')}", "dim"),
             (f"  {safe(record.reason or '')}", "watch"),
         ]  # fmt: skip
         return first, [(safe(found), "text")]

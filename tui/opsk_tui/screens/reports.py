@@ -9,7 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from opsk.errors import OpskError
-from opsk_tui.format import age, counted
+from opsk.text import format_count
+from opsk_tui.format import age
 from opsk_tui.safe_text import safe
 from opsk_tui.screens.view_screen import ViewScreen
 from opsk_tui.view import ReportRow
@@ -79,7 +80,7 @@ class ReportsScreen(ViewScreen):
         """Say how many there are, or which is open."""
         if self._open is not None:
             return [(safe(self._open.title), "strong"), (f"  {safe(self._open.path)}", "dim")]
-        return [(counted(len(self.known.view.reports), "report"), "strong")]
+        return [(format_count(len(self.known.view.reports), "report"), "strong")]
 
     def detail(self) -> Sequence[Sequence[Cell]]:
         """Say where it lies."""

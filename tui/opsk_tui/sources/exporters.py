@@ -16,6 +16,7 @@ import numpy as np
 
 from opsk.errors import OpskError, UnavailableError
 from opsk.telemetry.progress.from_counters import Series
+from opsk.units import MIB
 from opsk_tui.sources.derived import means
 from opsk_tui.sources.http import Access, Server
 from opsk_tui.sources.pages import Batch, Before
@@ -23,7 +24,7 @@ from opsk_tui.sources.readings import Readings
 
 DEADLINE_S = 3.0
 AT_ONCE = 16
-LARGEST_PAGE_BYTES = 16 << 20
+LARGEST_PAGE_BYTES = 16 * MIB
 SHARE_OF_CORE = 0.015
 """How much of one core is spent on pages, over time."""
 AT_LEAST = 8

@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, UnavailableError
 from opsk.telemetry.in_time import until
+from opsk.text import blank_controls
+from opsk.units import MIB
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = MIB
 _FIRST_BYTES = 1 << 16
 _HINT = "see [top] in opsk.toml: addresses, user and password_file, ca_file"
 
@@ -145,7 +147,7 @@ class Server:
             body = self._body(answer, end)
         if answer.status != 200:
             self.close()
-            reason = "".join(sign for sign in answer.reason[:60] if sign.isprintable())
+            reason = blank_controls(answer.reason, max_chars=60)
             raise RefusedError(f"{self.shown}: answers {answer.status} {reason}", hint=_HINT)
         if answer.will_close:
             self.close()

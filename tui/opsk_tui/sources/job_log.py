@@ -11,8 +11,9 @@ from opsk.errors import InputError
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.job_files import JobFile
 from opsk.telemetry.job_logs import told_logs
+from opsk.units import KIB
 
-TAIL_BYTES = 64 << 10
+TAIL_BYTES = 64 * KIB
 MOST_LINES = 400
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlencode
 
+from opsk.units import MIB
 from opsk_tui.sources.answers import labelled, matrix
 from opsk_tui.sources.http import Access, RefusedError, Server
 from opsk_tui.sources.questions import Question, questions
@@ -16,7 +17,7 @@ from opsk_tui.sources.readings import Readings
 from opsk_tui.sources.taking import Taking
 
 DEADLINE_S = 10.0
-LARGEST_ANSWER_BYTES = 128 << 20
+LARGEST_ANSWER_BYTES = 128 * MIB
 PACES, SLOWEST_PACE = ((2_000, 0.3), (8_000, 1.0)), 1.6
 """Largest number of GPUs, and how much less often than usual is asked."""
 MOST_NAMED = 64

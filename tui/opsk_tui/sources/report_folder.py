@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey
+from opsk.units import MIB
 from opsk_tui.sources.report_text import report_text
 from opsk_tui.view import ReportRow
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from opsk.postmortem.evidence.index import Entry
 
 MOST_REPORTS = 200
-LARGEST_BYTES = 16 << 20
+LARGEST_BYTES = 16 * MIB
 KIND = "postmortem"
 
 

@@ -1,0 +1,107 @@
+r"""Formats values for people and programs, and makes text of others safe to show.
+
+Everything that a user, a log or a device supplies goes through `escape` or `blank_controls` before it reaches a
+terminal, a report or a metric.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import unicodedata
+from collections.abc import Mapping
+from datetime import date
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+from opsk.units import GIB, MIB
+
+_MAX_ASCII = 0x7F
+_BLANKS = "\n\r\t\v\f"
+MAX_MESSAGE_CHARS = 200
+"""Longest message of another program that is passed on."""
+
+
+def escape(text: str) -> str:
+    r"""Return text with characters that cannot be seen written as ``\xNN`` or ``\uNNNN``, safe for a terminal.
+
+    These are control characters, invisible and direction marks, lone surrogates, and what is not in Unicode.
+    New lines, tabs and other blanks become spaces: one hostile value can never start a line of its own.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    if char in _BLANKS or unicodedata.category(char) == "Zs":
+        return " "
+    return char.encode("ascii", "backslashreplace").decode() if ord(char) > _MAX_ASCII else f"\\x{ord(char):02x}"
+
+
+def blank_controls(text: str, *, max_chars: int = MAX_MESSAGE_CHARS) -> str:
+    """Return the start of a text as one printable line, with a space for each character that cannot be seen."""
+    return "".join(char if char.isprintable() else " " for char in text[:max_chars])
+
+
+def to_json_values(value: Any) -> Any:
+    """Return ``value`` as dicts, lists, strings and numbers; sets are sorted, NaN and infinity become ``None``."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: to_json_values(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return to_json_values(value.value)
+    if isinstance(value, Mapping):
+        return {str(to_json_values(key)): to_json_values(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_values(entry) for entry in value]
+    if isinstance(value, set | frozenset):
+        return sorted((to_json_values(entry) for entry in value), key=lambda entry: (str(type(entry)), str(entry)))
+    if hasattr(value, "tolist"):  # a numpy array or scalar, without importing numpy for those who use none
+        return to_json_values(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value
+
+
+def format_count(number: int, noun: str) -> str:
+    """Format a number with its noun: ``1 job``, ``2 jobs``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Format a size for people, in GiB with one decimal (MiB below one tenth of a GiB)."""
+    if abs(size_bytes) < GIB / 10:
+        return f"{size_bytes / MIB:.0f} MiB"
+    return f"{size_bytes / GIB:.1f} GiB"
+
+
+def format_share(ratio: float) -> str:
+    """Format a share for people, in percent; what is not quite all or nothing is not rounded to it."""
+    text = f"{ratio:.0%}"
+    if text == "100%" and ratio < 1:
+        return "> 99%"
+    return "< 1%" if text == "0%" and ratio > 0 else text
+
+
+def format_duration(duration_s: float) -> str:
+    """Format a duration for people: ``850 ms``, ``13.7 s``, ``12 min``, ``3.2 h``, ``33.4 days``, ``unknown``."""
+    if not math.isfinite(duration_s):
+        return "unknown"
+    # from 0.9995 s on, three digits of milliseconds would round to 1e+03
+    for limit, divisor, unit in (
+        (0.9995, 1e-3, "ms"),
+        (120.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172800.0, 3600.0, "h"),
+    ):
+        if abs(duration_s) < limit:
+            return f"{duration_s / divisor:.3g} {unit}"
+    days = duration_s / 86400
+    return f"{days:,.0f} days" if abs(days) >= 999.95 else f"{days:.1f} days"
