@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsk.cli.dumps import read_dump
+from opsk.app.inputs.fabric_dump import read_dump
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.topology.rails import find_rails
 

@@ -7,6 +7,7 @@ terminal, a report or a metric.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import unicodedata
 from collections.abc import Mapping
@@ -68,6 +69,11 @@ def to_json_values(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value
+
+
+def format_json(value: Any) -> str:
+    """Format an answer for programs: one JSON document, in ASCII."""
+    return json.dumps(to_json_values(value), indent=2, ensure_ascii=True)
 
 
 def format_count(number: int, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsk.cli.doctor.finding import Finding, Site, sound, wrong
+from opsk.app.doctor.finding import Finding, Site, sound, wrong
 from opsk.errors import ConfigError
 from opsk_exporters.settings import load_settings
 

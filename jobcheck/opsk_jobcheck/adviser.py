@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from opsk.cli.efficiency_choice import unmeasured
+from opsk.app.inputs.efficiency import unmeasured
 from opsk.costmodel.efficiency import Efficiency
 from opsk.costmodel.nearness import case_of
 from opsk.costmodel.predict import predict_one

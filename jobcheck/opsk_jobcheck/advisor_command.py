@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError
+from opsk.text import format_json
 from opsk_jobcheck.audit_summary import audit_summary, summary_lines
 from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, install_hooks, policy_setting
 from opsk_jobcheck.service import serve
@@ -55,7 +55,7 @@ def _summarise(log: Path, *, as_json: bool) -> None:
     """Print the summary of an audit log."""
     summary = audit_summary(log)
     if as_json:
-        echo_json(summary)
+        click.echo(format_json(summary))
     else:
         click.echo("\n".join(summary_lines(summary)))
 

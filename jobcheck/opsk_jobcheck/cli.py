@@ -10,11 +10,10 @@ from pathlib import Path
 
 import click
 
-from opsk.cli.document import echo_json
 from opsk.config import SiteConfig, load_site
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.slurm.choice import slurm_client
-from opsk.text import escape
+from opsk.text import escape, format_json
 from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Problem, Workload
@@ -79,7 +78,7 @@ def check(
         adviser = _live(adviser, site)
     advice = adviser.advise(workload, wanted_nodes(_text(script), request))
     if as_json:
-        echo_json(document(advice))
+        click.echo(format_json(document(advice)))
     elif is_readable:
         wanted = Detail(detail) if detail else detail_of(os.environ)
         is_array = request.is_array or "array" in directive_options(_text(script).decode("utf-8", errors="replace"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.cli.interference_document import LinkNames
+from opsk.app.interference.document import LinkNames
 from opsk.planner.interference.contention import Neighbour
 from opsk.planner.interference.load import LoadKind
 from opsk.text import format_share

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.dumps import read_dumps
-from opsk.cli.efficiency_choice import load_efficiency
+from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.config import SiteConfig
 from opsk.errors import InputError
 from opsk.planner.interference.wires import wires_of

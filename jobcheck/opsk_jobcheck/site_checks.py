@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from opsk import __version__
-from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.cli.doctor.slurm import controller_here, slurm_folder
+from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
+from opsk.app.doctor.slurm import controller_here, slurm_folder
 from opsk.units import MIB
 from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
 from opsk_jobcheck.live.heading import MAX_AGE_S, LiveHead

@@ -9,19 +9,20 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.fabric_dump import read_live
+from opsk.app.inputs.node_files import nodes_document, on_fabric, read_files
+from opsk.app.inputs.route_files import routes_document, split_routes, without_fabric
 from opsk.cli.document import echo_json
-from opsk.cli.dumps import read_live
+from opsk.cli.fabric_options import adaptive_option, routes_option
 from opsk.cli.fabric_picture import picture
 from opsk.cli.fabric_rails import rails_file_option, save_rails
 from opsk.cli.fabric_roles import site_compute_nodes, site_roles
 from opsk.cli.fabric_snapshots import SnapshotRequest, answer, save, snapshot_options
 from opsk.cli.fault_costs import priced_faults
 from opsk.cli.networks_picture import networks_picture
-from opsk.cli.node_files import nodes_document, on_fabric, read_files
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
-from opsk.cli.route_files import adaptive_option, routes_document, routes_option, split_routes, without_fabric
 from opsk.cli.topology_in import show_topologies, topology_files
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
 from opsk.errors import ExitStatus

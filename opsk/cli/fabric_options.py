@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from opsk.cli.route_files import adaptive_option, routes_option
-
 
 def fabric_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the option ``--fabric``, which may be repeated."""
@@ -30,3 +28,27 @@ def node_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def fabric_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command all of them: ``--fabric``, ``--routes``, ``--adaptive``, ``--node-file``."""
     return fabric_option(routes_option(adaptive_option(node_file_option(command))))
+
+
+def routes_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option ``--routes``, which may be repeated."""
+    return click.option(
+        "--routes", multiple=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
+        help="Forwarding tables: dump_fts, ibroute, or opensm's or ibdiagnet's *.fdbs; may be repeated.",
+    )(command)  # fmt: skip
+
+
+def adaptive_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flag ``--adaptive``."""
+    return click.option(
+        "--adaptive", is_flag=True, help="Switches route adaptively: traffic shuns those that are short of cables.",
+    )(command)  # fmt: skip
+
+
+def interference_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say whom to look for on the links."""
+    running = click.option("--running", is_flag=True, help="Ask Slurm for running jobs, and say who shares links.")
+    rates = click.option("--rates", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                         help="Measured rates of ports, CSV or JSON; see docs/explanation/fabric.md.")  # fmt: skip
+    wrapped: Callable[..., Any] = running(rates(command))
+    return wrapped

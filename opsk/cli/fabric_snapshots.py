@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from opsk.app.inputs.fabric_dump import read_dump
+from opsk.app.store_opening import site_store
 from opsk.cli.document import echo_json
-from opsk.cli.dumps import read_dump
-from opsk.cli.store_opening import site_store
 from opsk.config import load_site
 from opsk.errors import ExitStatus
 from opsk.text import escape

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.efficiency_choice import load_efficiency
+from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.efficiency import load_efficiency
 from opsk.config import load_site
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec

@@ -17,7 +17,7 @@ _HARDLY = 0.0005
 
 
 def interference_picture(document: Mapping[str, Any]) -> None:
-    """Print the ``interference`` of `opsk.cli.interference_document` for people."""
+    """Print the ``interference`` of `opsk.app.interference.document` for people."""
     shown = to_json_values(document)
     lines = ["", *_predicted(shown), *_jobs(shown["jobs"]), *_links(shown), *_storage(shown["storage"])]
     lines += [*_sets("nodes to ask for", shown["best_nodes"]), *_sets("nodes to avoid", shown["worst_nodes"])]

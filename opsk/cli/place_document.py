@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from opsk.cli.place_inputs import Asked
+from opsk.app.inputs.placement import Asked
 from opsk.planner.launch import launch_of
 from opsk.planner.nccl_settings import sharp_switches
 from opsk.planner.placement import AxisLoad, Placement, TrafficShare

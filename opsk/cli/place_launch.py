@@ -9,8 +9,8 @@ from functools import partial
 
 import click
 
+from opsk.app.inputs.placement import Asked, Request, gather
 from opsk.cli.launch_shell import Launch, Launched, OutOfTimeError, default_lines, shell_lines, within
-from opsk.cli.place_inputs import Asked, Request, gather
 from opsk.errors import ExitStatus, InputError, OpskError
 from opsk.planner.anchoring import anchored
 from opsk.planner.launch import rank_map

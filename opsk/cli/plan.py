@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.plan_file import read_tables, source_of
 from opsk.cli.best_plan.answer import answer
 from opsk.cli.best_plan.fabric import cable_options, cable_wishes, fabric_lines, read_cables
 from opsk.cli.best_plan.folder import taken_search, with_stated
@@ -15,7 +16,6 @@ from opsk.cli.best_plan.refusal import refused_request
 from opsk.cli.best_plan.request import Asked, Wishes, asked_of
 from opsk.cli.best_plan.spread import Spreading, spread_flags, spread_of
 from opsk.cli.document import echo_json
-from opsk.cli.plan_file import read_tables, source_of
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
 from opsk.errors import ExitStatus
 from opsk.planner.best_plan.request import PlanRequest

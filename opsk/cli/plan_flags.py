@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.cli.plan_fields import KINDS, LIKE, VALUES, from_text
+from opsk.app.inputs.plan_fields import KINDS, LIKE, VALUES, from_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -73,7 +73,7 @@ def _recurrence(report: Report) -> tuple[Recurrence, ...]:
     site = load_site()
     if report.root is None or not site.store.url:
         return ()
-    from opsk.cli.store_opening import site_store
+    from opsk.app.store_opening import site_store
     from opsk.postmortem.evidence.stored import known_failures
 
     try:
@@ -194,7 +194,7 @@ def _store(report: Report, site: SiteConfig) -> bool:
     """Write report and failure into the site's store, where it has one; that it cannot is told."""
     if not site.store.url:
         return True
-    from opsk.cli.store_opening import site_store
+    from opsk.app.store_opening import site_store
     from opsk.postmortem.evidence.stored import store_report
 
     try:

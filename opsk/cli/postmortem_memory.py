@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.cli.work_of_job import documents_of_job
+from opsk.app.inputs.job_work import documents_of_job
 from opsk.errors import OpskError
 from opsk.postmortem.reasoning.memory import with_prediction
 from opsk.postmortem.values import FailureClass, JobFacts, Report

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from opsk.cli.cluster_choice import chosen_cluster, named_cluster
+from opsk.app.inputs.cluster import chosen_cluster, named_cluster
+from opsk.app.inputs.efficiency import load_efficiency, unmeasured
+from opsk.app.inputs.plan_examination import Examined, examined
+from opsk.app.inputs.plan_file import PlanFile, accepted, read_tables, source_of
 from opsk.cli.document import echo_json
-from opsk.cli.efficiency_choice import load_efficiency, unmeasured
-from opsk.cli.plan_examination import Examined, examined
-from opsk.cli.plan_file import PlanFile, accepted, read_tables, source_of
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
 from opsk.cli.prediction_picture import picture
 from opsk.config import load_site

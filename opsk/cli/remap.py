@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from opsk.app.remap.apply import apply_option, journal_at
+from opsk.app.remap.inputs import Gathered, RemapRequest, gather_remap
+from opsk.app.remap.terms import terms_of, until_end_s_of
 from opsk.cli.document import echo_json
-from opsk.cli.remap_apply import apply_option, journal_at
 from opsk.cli.remap_document import remap_document
-from opsk.cli.remap_inputs import Gathered, RemapRequest, gather_remap
 from opsk.cli.remap_journal import journal_command
-from opsk.cli.remap_picture import applied_picture, picture
-from opsk.cli.remap_terms import terms_of, until_end_s_of
+from opsk.cli.remap_picture import applied_picture, echo_warning, picture
 from opsk.errors import ExitStatus
 from opsk.planner.ranks import RankOrder
 from opsk.planner.remap import terms as usual
@@ -167,7 +167,7 @@ def _applied(
         return Applied(kind=option.kind.value, title=option.title, said=said, is_outdated=True)
     return apply_option(
         option, found, terms, failed=failed, journal=journal_at(journal_dir), slurm=slurm,
-        ask=None if yes else click.confirm, tell=None if quiet else _told,
+        ask=None if yes else click.confirm, tell=None if quiet else _told, warn=echo_warning,
     )  # fmt: skip
 
 

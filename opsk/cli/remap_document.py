@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opsk.cli.remap_inputs import Gathered
+from opsk.app.remap.inputs import Gathered
 from opsk.planner.remap.failure import Failure, wreck
 from opsk.planner.remap.preview import Preview, preview
 from opsk.planner.remap.terms import Terms

@@ -202,3 +202,8 @@ def _percent(share: float | None) -> str:
 
 def _folded(text: str, indent: str = "        ") -> list[str]:
     return wrap(escape(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def echo_warning(text: str) -> None:
+    """Print what went wrong beside a remap on stderr."""
+    click.echo(f"opsk: {escape(text)}", err=True)

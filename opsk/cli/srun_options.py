@@ -75,7 +75,7 @@ def _map(job: str, plan_file: str | None) -> tuple[RankMap, tuple[str, ...]]:
     if known is not None and str(known.job) == job and set(known.names) == set(nodes):
         return known, nodes
     # Imported only here: with a map at hand the answer needs no planner, and comes in a third of the time.
-    from opsk.cli.place_inputs import Request
+    from opsk.app.inputs.placement import Request
     from opsk.cli.place_launch import launched
     from opsk.planner.ranks import RankOrder
 

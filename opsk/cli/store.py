@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsk.app.store_opening import site_store, site_url
 from opsk.cli.document import echo_json
-from opsk.cli.store_opening import site_store, site_url
 from opsk.config import RetentionConfig, load_site
 from opsk.errors import ExitStatus, InputError
 from opsk.text import escape, format_bytes

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opsk.app.inputs.cluster import chosen_cluster
+from opsk.app.store_opening import site_store
 from opsk.calibration.advised_runs import FEWEST_INTERVALS, FEWEST_STEPS, Stretch, advised_row, steady_step_s
 from opsk.calibration.runs import Runs, parse_runs
 from opsk.calibration.written_runs import COLUMNS
-from opsk.cli.cluster_choice import chosen_cluster
-from opsk.cli.store_opening import site_store
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec
 from opsk.text import escape

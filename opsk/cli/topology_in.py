@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.fabric_dump import STDIN, text_of
 from opsk.cli.document import echo_json
-from opsk.cli.dumps import STDIN, text_of
 from opsk.errors import ExitStatus, InputError
 from opsk.hostlist import fold
 from opsk.slurm.topology.check import topology_faults

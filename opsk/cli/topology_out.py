@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.fabric_dump import text_of
 from opsk.cli.document import echo_json
-from opsk.cli.dumps import text_of
 from opsk.errors import ExitStatus, InputError, SlurmError
 from opsk.slurm.command import CommandClient
 from opsk.slurm.topology.block import blocks_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from opsk.app.inputs.efficiency import load_efficiency
 from opsk.calibration.runs import read_runs
 from opsk.calibration.validation import validate_runs, validation_document
 from opsk.cli.document import echo_json
-from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.validation_picture import picture
 from opsk.errors import ExitStatus
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opsk import __version__
-from opsk.cli.doctor.finding import Finding, Level
+from opsk.app.doctor.finding import Finding, Level
 from opsk_jobcheck.hooks import HOOKS, hook_text
 from opsk_jobcheck.live.heading import HEAD, MAGIC
 from opsk_jobcheck.site_checks import (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.dumps import text_of
-from opsk.cli.node_files import read_node_files
-from opsk.cli.plan_file import parse_plan
+from opsk.app.inputs.fabric_dump import text_of
+from opsk.app.inputs.node_files import read_node_files
+from opsk.app.inputs.plan_file import parse_plan
 from opsk.config import load_site
 from opsk.costmodel.shipped import parse_efficiency
 from opsk.errors import InputError, OpskError

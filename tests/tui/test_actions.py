@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli import remap_apply, remap_journal
+from opsk.app.remap import apply as remap_apply
+from opsk.cli import remap_journal
 from opsk.errors import InputError
 from opsk.remapping import carrying_out
 from opsk.slurm.remap_commands import Who, requeue

@@ -12,10 +12,10 @@ from threading import Lock
 
 import numpy as np
 
-from opsk.cli.remap_apply import apply_option, journal_at
-from opsk.cli.remap_inputs import Gathered, RemapRequest, gather_remap
-from opsk.cli.remap_journal import go_on, undo_plan
-from opsk.cli.remap_terms import terms_of, until_end_s_of
+from opsk.app.remap.apply import apply_option, journal_at
+from opsk.app.remap.inputs import Gathered, RemapRequest, gather_remap
+from opsk.app.remap.journal import go_on, undo_plan
+from opsk.app.remap.terms import terms_of, until_end_s_of
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.planner.remap import preview as seats
@@ -164,7 +164,7 @@ class SlurmActions:
 
     def _undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
         applied = go_on(
-            journal_at(self._journal), self._client(), journal, is_undo=True, yes=True, tell=tell, warn=tell,
+            journal_at(self._journal), self._client(), journal, is_undo=True, ask=None, tell=tell, warn=tell,
             shown=tuple(command.text for command in undoing.commands),
         )  # fmt: skip
         return _outcome(applied, can_undo=False)

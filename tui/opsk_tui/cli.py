@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opsk.cli.document import echo_json
-from opsk.cli.store_opening import site_url
+from opsk.app.store_opening import site_url
 from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.choice import ChosenClient, slurm_client
+from opsk.text import format_json
 from opsk_tui.columns import COLUMNS, Column, fitting, ordered
 from opsk_tui.data import Feed, FeedState, SlurmJobs
 from opsk_tui.words import text_table
@@ -99,7 +99,7 @@ def _columns_of_stdout() -> tuple[Column, ...]:
 def _print_json(state: FeedState, slurm: ChosenClient) -> None:
     """Print every job with its advice, and how Slurm was asked."""
     jobs = [{"job": job.record, "advice": job.advice} for job in ordered(state.jobs)]
-    echo_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": jobs})
+    click.echo(format_json({"slurm": {"adapter": slurm.adapter.value, "why": slurm.why}, "jobs": jobs}))
 
 
 def _show(interval_s: float | None, prometheus: str | None) -> None:

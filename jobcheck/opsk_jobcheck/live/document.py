@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsk.cli.interference_document import found_document
+from opsk.app.interference.document import found_document
 from opsk.errors import InputError
 from opsk.hostlist import fold
 from opsk_jobcheck.advice import Advice, PlacementAdvice

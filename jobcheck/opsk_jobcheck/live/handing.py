@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opsk.cli.interference_jobs import Wire
+from opsk.app.interference.jobs import Wire
 from opsk.planner.interference.load import Load, LoadKind
 from opsk.planner.interference.running import RunningLoads
 from opsk.planner.interference.storage import StorageRates

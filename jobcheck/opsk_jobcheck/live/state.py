@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from opsk.cli.interference_jobs import Wire
+from opsk.app.interference.jobs import Wire
 from opsk.planner.recent import Recent
 from opsk.slurm.records import NodeRecord
 from opsk_jobcheck.live.heading import MAX_AGE_S

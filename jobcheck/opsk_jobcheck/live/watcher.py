@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from opsk.cli.interference_jobs import KeptLoads, Site, Wire, on_the_wire
+from opsk.app.interference.jobs import KeptLoads, Site, Wire, on_the_wire
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError, OpskError
 from opsk.planner.interference.node_choice import busy_leaves

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from opsk.app.inputs.efficiency import load_efficiency
 from opsk.cli import predict
 from opsk.cli.best_plan.document import counts_documents, fields_of, found_document, pareto_documents, refused_document
 from opsk.cli.best_plan.fabric import OnCables, with_placements
@@ -14,7 +15,6 @@ from opsk.cli.best_plan.run import Run
 from opsk.cli.best_plan.settings import advised, check_script, script_document, settings_document
 from opsk.cli.best_plan.spread import Spreading
 from opsk.cli.best_plan.what_if import what_if_documents
-from opsk.cli.efficiency_choice import load_efficiency
 from opsk.planner.best_plan.fitting import fit_relaxations, least_hungry
 from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.what_if import gpus_that_fit

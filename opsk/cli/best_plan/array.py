@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opsk.app.inputs.plan_file import read_tables
 from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.folder import REQUEST, SCRIPT, Search, taken_search, write_atomically, write_request
 from opsk.cli.best_plan.request import Wishes
-from opsk.cli.plan_file import read_tables
 from opsk.errors import InputError
 from opsk.slurm.submission import submit
 from opsk.text import escape

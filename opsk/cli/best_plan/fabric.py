@@ -13,13 +13,13 @@ from typing import Any
 import click
 from rich.console import Console
 
+from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.placement import Ground, read_ground
+from opsk.app.inputs.plan_fields import stated_of
 from opsk.cli.best_plan.request import Asked, Wishes
 from opsk.cli.best_plan.run import QUIET_S, Run
-from opsk.cli.cluster_choice import named_cluster
 from opsk.cli.fabric_options import fabric_options
 from opsk.cli.place_document import traffic_document
-from opsk.cli.place_inputs import Ground, read_ground
-from opsk.cli.plan_fields import stated_of
 from opsk.config import load_site
 from opsk.costmodel.document import prediction_document
 from opsk.errors import InputError

@@ -19,10 +19,10 @@ import click
 from click.core import ParameterSource
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from opsk.app.inputs.plan_fields import LIKE, VALUES
+from opsk.app.inputs.plan_file import refused
 from opsk.cli.best_plan.digest import Digests
 from opsk.cli.best_plan.request import Wishes
-from opsk.cli.plan_fields import LIKE, VALUES
-from opsk.cli.plan_file import refused
 from opsk.config import load_site
 from opsk.errors import InputError
 from opsk.planner.frameworks.catalog import FRAMEWORKS
@@ -175,7 +175,7 @@ _Border = _border()
 
 
 def _is_file(named: Any) -> bool:
-    """Return whether a cluster is named by a file; see `opsk.cli.cluster_choice.named_cluster`."""
+    """Return whether a cluster is named by a file; see `opsk.app.inputs.cluster.named_cluster`."""
     return isinstance(named, str) and (named.endswith(".toml") or "/" in named)
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.cli.cluster_choice import chosen_cluster
-from opsk.cli.efficiency_choice import load_efficiency, unmeasured
-from opsk.cli.plan_examination import examined
-from opsk.cli.plan_fields import shown, stated_of
-from opsk.cli.plan_file import PlanFile, accepted, refused
+from opsk.app.inputs.cluster import chosen_cluster
+from opsk.app.inputs.efficiency import load_efficiency, unmeasured
+from opsk.app.inputs.plan_examination import examined
+from opsk.app.inputs.plan_fields import shown, stated_of
+from opsk.app.inputs.plan_file import PlanFile, accepted, refused
 from opsk.costmodel.nearness import case_of
 from opsk.costmodel.rules import missing_formats
 from opsk.costmodel.widening import with_assumed

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.efficiency_choice import load_efficiency, unmeasured
-from opsk.cli.model_choice import named_model
-from opsk.cli.plan_fields import KINDS, from_text, stated_of
+from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.efficiency import load_efficiency, unmeasured
+from opsk.app.inputs.model import named_model
+from opsk.app.inputs.plan_fields import KINDS, from_text, stated_of
 from opsk.costmodel.network_cost import PartPrices
 from opsk.costmodel.rules import missing_formats
 from opsk.errors import InputError

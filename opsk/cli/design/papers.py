@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from opsk.app.inputs.model import named_model
 from opsk.cli.design.document import design_document
 from opsk.cli.design.inputs import Request, fixed_of, setting_of, template_of
 from opsk.cli.design.run import Walk
-from opsk.cli.model_choice import named_model
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.catalog import node as catalogue_node
 from opsk.planner.design import figures, paper, talks

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from opsk.cli.doctor.finding import Finding, Site, note, sound, wrong
+from opsk.app.doctor.finding import Finding, Site, note, sound, wrong
 from opsk.config import KEYS_PAGE, SiteConfig, load_site
 from opsk.errors import ConfigError, OpskError
 from opsk.hardware.catalog import cluster, parse_cluster

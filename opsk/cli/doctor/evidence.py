@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
+from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.postmortem.evidence.collecting import ENDED
 from opsk.postmortem.evidence.node_files import refuse_planted
 from opsk.postmortem.evidence.reporting import REPORTS

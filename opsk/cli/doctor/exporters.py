@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
+from opsk.app.doctor.slurm import DEADLINE_S, skew
 from opsk.cli.doctor.fetching import Answer, fetch
-from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.cli.doctor.slurm import DEADLINE_S, skew
 from opsk.config import TopConfig
 from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold

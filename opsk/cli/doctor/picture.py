@@ -7,7 +7,7 @@ from textwrap import wrap
 
 import click
 
-from opsk.cli.doctor.finding import Finding, Level
+from opsk.app.doctor.finding import Finding, Level
 from opsk.text import escape
 
 WIDTH = 100

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
+from opsk.app.doctor.slurm import skew
 from opsk.cli.doctor.exporters import Heard
 from opsk.cli.doctor.fetching import fetch
-from opsk.cli.doctor.finding import Finding, Site, note, sound, unknown, wrong
-from opsk.cli.doctor.slurm import skew
 from opsk.errors import LabError
 from opsk.hostlist import fold
 from opsk.lab.slurm_files import deploy_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from opsk.cli.doctor.finding import Finding, Site, note, sound, wrong
+from opsk.app.doctor.finding import Finding, Site, note, sound, wrong
 from opsk.errors import StoreError
 
 

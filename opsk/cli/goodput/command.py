@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.plan_file import PlanFile, read_tables, source_of
 from opsk.cli.document import echo_json
-from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.goodput.document import goodput_document, spare_rows_csv
 from opsk.cli.goodput.inputs import Asked, asked_failures, failure_flags, refused
 from opsk.cli.goodput.picture import picture
-from opsk.cli.plan_file import PlanFile, read_tables, source_of
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
 from opsk.cli.predict import FLAGS, answer, possible
 from opsk.costmodel.checkpoint import CheckpointOptions

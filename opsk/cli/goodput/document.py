@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from opsk.app.inputs.plan_file import PlanFile
 from opsk.cli.goodput.inputs import Asked
 from opsk.cli.goodput.words import recommendation
-from opsk.cli.plan_file import PlanFile
 from opsk.costmodel.checkpoint import FILE_SYSTEM_BYTES_PER_S, nodes_of
 from opsk.costmodel.energy import JOULES_PER_KWH, steps_of
 from opsk.costmodel.power import STATE_FRACTIONS

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from opsk.cli.plan_fields import shown
+from opsk.app.inputs.plan_fields import shown
 from opsk.cli.plan_flags import TableOption
 from opsk.errors import InputError, OpskError
 from opsk.hardware.failure_rates import (

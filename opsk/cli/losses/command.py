@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.plan_file import PlanFile, read_tables, source_of
 from opsk.calibration.written_runs import RunOfJob, append_run
 from opsk.cli.document import echo_json
-from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.losses.logged import log_of_job, logged_pauses, logged_steps
 from opsk.cli.losses.picture import picture
 from opsk.cli.losses.scraped import read_scrape
-from opsk.cli.plan_file import PlanFile, read_tables, source_of
 from opsk.cli.predict import possible
 from opsk.costmodel.nearness import case_of
 from opsk.costmodel.widening import with_assumed

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from opsk.cli.doctor.finding import Finding, Level, sound, wrong
+from opsk.app.doctor.finding import Finding, Level, sound, wrong
 from opsk.cli.doctor.picture import show
 from opsk.cli.document import echo_json
 from opsk.cli.setup.host import (

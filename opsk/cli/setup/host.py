@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from opsk.app.doctor.finding import Finding, note, sound, unknown, wrong
 from opsk.cli.doctor.fetching import fetch
-from opsk.cli.doctor.finding import Finding, note, sound, unknown, wrong
 from opsk.config import TopConfig
 from opsk.errors import TelemetryError
 from opsk.lab.programs import search_path

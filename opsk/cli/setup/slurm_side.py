@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsk.cli.doctor.finding import Finding, note, sound, wrong
+from opsk.app.doctor.finding import Finding, note, sound, wrong
 from opsk.lab.programs import search_path
 from opsk.slurm.topology.release import Release, show_release
 from opsk.units import MIB

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli import interference_jobs
+from opsk.app.interference import jobs as interference_jobs
 from opsk.config import SiteConfig
 from opsk_jobcheck.adviser import Adviser
 from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from opsk.app.inputs.efficiency import load_efficiency
 from opsk.calibration.priors import PRIORS
 from opsk.calibration.runs import parse_runs
-from opsk.cli.efficiency_choice import load_efficiency
 from opsk.cli.main import opsk
 from opsk.costmodel.efficiency import GpuEfficiency, LinkEfficiency, SoftwareEfficiency
 from opsk.costmodel.predict import predict

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.dumps import read_dump
+from opsk.app.inputs.fabric_dump import read_dump
 from opsk.cli.fabric_rails import port_places
 from opsk.telemetry.rails_file import PortPlace, RailsFile
 from opsk.topology.design import rail_optimized_fabric

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.cli import place_inputs, place_launch
+from opsk.app.inputs import placement as place_inputs
+from opsk.cli import place_launch
 from opsk.cli.main import opsk
 from opsk.errors import InputError, SlurmError
 from opsk.planner.rank_map import RankMap

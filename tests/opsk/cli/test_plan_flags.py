@@ -7,8 +7,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from opsk.app.inputs.plan_fields import KINDS, from_text
 from opsk.cli.main import opsk
-from opsk.cli.plan_fields import KINDS, from_text
 from opsk.cli.plan_flags import DETAILS, SECTIONS, tables_of
 
 

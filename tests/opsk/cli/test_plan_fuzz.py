@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opsk.app.inputs.plan_examination import examined
+from opsk.app.inputs.plan_fields import KINDS
 from opsk.cli.main import opsk
-from opsk.cli.plan_examination import examined
-from opsk.cli.plan_fields import KINDS
 from opsk.cli.predict import answer, possible
 from opsk.costmodel.shipped import DEFAULT
 from opsk.errors import OpskError

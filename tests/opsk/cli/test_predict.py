@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.cli import cluster_choice
+from opsk.app.inputs import cluster as cluster_choice
 from opsk.cli.main import opsk
 from opsk.errors import OpskError
 

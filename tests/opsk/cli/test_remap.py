@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from opsk.app.remap import apply as remap_apply
 from opsk.cli import remap as remap_module
-from opsk.cli import remap_apply, remap_journal
+from opsk.cli import remap_journal
 from opsk.cli.main import opsk
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey

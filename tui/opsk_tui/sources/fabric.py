@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opsk.cli.dumps import read_dumps
+from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.errors import UnavailableError
 from opsk.topology.hb_domains import hb_domains
 from opsk.topology.hosts import natural

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from opsk.app.doctor.finding import Finding, Level, Site
 from opsk.cli.doctor.evidence import LEFT_AFTER_S, evidence_checks
-from opsk.cli.doctor.finding import Finding, Level, Site
 from opsk.config import SiteConfig
 
 

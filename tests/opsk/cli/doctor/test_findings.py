@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from opsk.app.doctor.finding import Finding, Level, Site
+from opsk.app.doctor.slurm import skew
 from opsk.cli.doctor.command import doctor, lua_checks
 from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear
 from opsk.cli.doctor.fetching import fetch
-from opsk.cli.doctor.finding import Finding, Level, Site
 from opsk.cli.doctor.prometheus import prometheus_checks
-from opsk.cli.doctor.slurm import skew
 from opsk.cli.doctor.store import store_checks
 from opsk.cli.setup.slurm_side import InstalledSlurm
 from opsk.config import SiteConfig

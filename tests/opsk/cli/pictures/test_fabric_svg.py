@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.cli.dumps import read_dump
+from opsk.app.inputs.fabric_dump import read_dump
 from opsk.cli.pictures.fabric_svg import KINDS, fabric_svg
 from opsk.errors import InputError
 from opsk.topology.design import rail_optimized_fabric

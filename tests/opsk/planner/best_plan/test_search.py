@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.cli.plan_file import PlanFile
+from opsk.app.inputs.plan_file import PlanFile
 from opsk.cli.predict import answer
 from opsk.costmodel.predict import predict
 from opsk.costmodel.shipped import DEFAULT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.dumps import read_dumps
+from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.planner.network import routes_of
 from opsk.planner.remap.remap import remap
 from opsk.planner.remap.situation import Hosts, Situation, prepare

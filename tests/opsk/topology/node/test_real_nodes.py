@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.node_files import is_node_file, read_node_files
+from opsk.app.inputs.node_files import is_node_file, read_node_files
 from opsk.errors import InputError
 from opsk.topology.node.affinity import gpu_nics
 from opsk.topology.node.dialects import holds_node, read_node

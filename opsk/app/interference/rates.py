@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.dumps import text_of
+from opsk.app.inputs.fabric_dump import text_of
 from opsk.errors import InputError
 from opsk.planner.interference.measured import MeasuredRates, PortRate
 from opsk.text import escape

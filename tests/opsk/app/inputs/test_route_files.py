@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from opsk.app.inputs.route_files import read_routes, split_routes
 from opsk.cli.fabric import fabric
-from opsk.cli.route_files import read_routes, split_routes
 from opsk.errors import InputError
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opsk.cli.remap_inputs import NO_JOB, Gathered
+from opsk.app.remap.inputs import NO_JOB, Gathered
 from opsk.planner.remap.terms import Terms
 from opsk.slurm.remap_commands import UNKNOWN_JOB
 

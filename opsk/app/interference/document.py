@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import click
-
-from opsk.cli.efficiency_choice import load_efficiency
-from opsk.cli.interference_jobs import Site, Wire, on_the_wire
-from opsk.cli.interference_rates import read_rates
-from opsk.cli.place_inputs import Asked
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.placement import Asked
+from opsk.app.interference.jobs import Site, Wire, on_the_wire
+from opsk.app.interference.rates import read_rates
 from opsk.config import load_site
 from opsk.hostlist import fold
 from opsk.planner.interference.contention import AxisShare, Interference, Neighbour, SharedLink, interference
@@ -29,15 +27,6 @@ from opsk.topology.fabric import Fabric
 from opsk.workload.completion import Assumption
 
 CANDIDATE = "candidate"
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def interference_options(command: Command) -> Command:
-    """Add the options that say whom to look for on the links."""
-    running = click.option("--running", is_flag=True, help="Ask Slurm for running jobs, and say who shares links.")
-    rates = click.option("--rates", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-                         help="Measured rates of ports, CSV or JSON; see docs/explanation/fabric.md.")  # fmt: skip
-    return running(rates(command))
 
 
 def ask_interference(
@@ -50,7 +39,7 @@ def ask_interference(
     slurm
         Who is asked for running jobs and free nodes; nobody when not given.
     rates
-        A file of measured rates, as `opsk.cli.interference_rates` reads it.
+        A file of measured rates, as `opsk.app.interference.rates` reads it.
 
     Raises
     ------

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
-from opsk.cli.model_choice import named_model
-from opsk.cli.plan_defaults import Defaults, fill_model, fill_plan
-from opsk.cli.plan_fields import KINDS, LIKE, RunOptions, stated_of
+from opsk.app.inputs.model import named_model
+from opsk.app.inputs.plan_defaults import Defaults, fill_model, fill_plan
+from opsk.app.inputs.plan_fields import KINDS, LIKE, RunOptions, stated_of
 from opsk.costmodel.checkpoint import CheckpointOptions
 from opsk.errors import InputError, OpskError, PlanInfeasibleError
 from opsk.workload.defaults import Assumption, average_layers

@@ -17,7 +17,7 @@
     [checkpoint]             # optional: fields of opsk.costmodel.checkpoint.CheckpointOptions
     [run]                    # optional: tokens or steps, pue
 
-What is left out is filled in by `opsk.cli.plan_defaults`, and told.
+What is left out is filled in by `opsk.app.inputs.plan_defaults`, and told.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.plan_examination import Examined, examined
-from opsk.cli.plan_fields import RunOptions
+from opsk.app.inputs.plan_examination import Examined, examined
+from opsk.app.inputs.plan_fields import RunOptions
 from opsk.costmodel.checkpoint import CheckpointOptions
 from opsk.errors import InputError
 from opsk.text import escape

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.plan_examination import examined, names_in
+from opsk.app.inputs.plan_examination import examined, names_in
 
 GOOD: dict[str, Any] = {
     "nodes": 2,

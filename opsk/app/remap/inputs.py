@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from opsk.cli.efficiency_choice import load_efficiency
-from opsk.cli.node_files import on_fabric, read_node_files
-from opsk.cli.place_inputs import Asked, Request, gather
-from opsk.cli.work_of_job import work_of_job
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.job_work import work_of_job
+from opsk.app.inputs.node_files import on_fabric, read_node_files
+from opsk.app.inputs.placement import Asked, Request, gather
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.hostlist import expand, fold

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.model_choice import named_model
+from opsk.app.inputs.model import named_model
 from opsk.errors import InputError
 
 CONFIG = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.plan_examination import examined
+from opsk.app.inputs.plan_examination import examined
 from opsk.costmodel.efficiency import Spread
 from opsk.costmodel.spread import USUAL_ASSUMED
 from opsk.costmodel.widening import assumed_inputs, widened

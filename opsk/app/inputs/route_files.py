@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from opsk.cli.dumps import STDIN, head_of, text_of
+from opsk.app.inputs.fabric_dump import STDIN, head_of, text_of
 from opsk.errors import InputError
 from opsk.topology.dump_fts import is_forwarding_dump, merge_tables, read_forwarding_tables
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.forwarding import ForwardingTables, next_hops
 from opsk.topology.route_check import check_routes
-
-
-def routes_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option ``--routes``, which may be repeated."""
-    return click.option(
-        "--routes", multiple=True, type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
-        help="Forwarding tables: dump_fts, ibroute, or opensm's or ibdiagnet's *.fdbs; may be repeated.",
-    )(command)  # fmt: skip
-
-
-def adaptive_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flag ``--adaptive``."""
-    return click.option(
-        "--adaptive", is_flag=True, help="Switches route adaptively: traffic shuns those that are short of cables.",
-    )(command)  # fmt: skip
 
 
 def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:

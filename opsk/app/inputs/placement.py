@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from opsk.cli.cluster_choice import named_cluster
-from opsk.cli.dumps import read_dumps
-from opsk.cli.efficiency_choice import load_efficiency
-from opsk.cli.node_files import on_fabric, read_node_files
-from opsk.cli.plan_file import PlanFile, read_plan_file
-from opsk.cli.plan_of_script import plan_of_script
-from opsk.cli.route_files import read_routes
-from opsk.cli.work_of_job import JobWork
+from opsk.app.inputs.cluster import named_cluster
+from opsk.app.inputs.efficiency import load_efficiency
+from opsk.app.inputs.fabric_dump import read_dumps
+from opsk.app.inputs.job_work import JobWork
+from opsk.app.inputs.node_files import on_fabric, read_node_files
+from opsk.app.inputs.plan_file import PlanFile, read_plan_file
+from opsk.app.inputs.route_files import read_routes
+from opsk.app.inputs.script_plan import plan_of_script
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
 from opsk.hardware.spec import ClusterSpec

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from opsk.cli import plan_of_script as module
-from opsk.cli.plan_of_script import plan_of_check, plan_of_script
+from opsk.app.inputs import script_plan as module
+from opsk.app.inputs.script_plan import plan_of_check, plan_of_script
 from opsk.slurm import job_script
 from opsk.slurm.records import JobRecord
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.plan_file import MAX_BYTES, parse_plan, read_plan_file
+from opsk.app.inputs.plan_file import MAX_BYTES, parse_plan, read_plan_file
 from opsk.errors import InputError
 from opsk.workload.plan import Recompute, Sharding
 

@@ -1,4 +1,4 @@
-"""How does the command line carry an option out? It asks, writes the journal, and lets `opsk.remapping` do the rest."""
+"""Applies an option of a remap: asks, writes the journal, and runs its steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import click
-
-from opsk.cli.remap_inputs import Gathered
+from opsk.app.remap.inputs import Gathered
 from opsk.config import load_site
 from opsk.errors import OpskError
 from opsk.planner.remap.terms import Terms
@@ -43,7 +41,7 @@ def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] |
     cluster
         Whose job is remapped, as the store calls it.
     warn
-        Is told, instead of stderr, when the store does not hear of it.
+        Is told, instead of the log, when the store does not hear of it.
     """
     warn = warn or _warn
     url = load_site().store.url
@@ -62,7 +60,7 @@ def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] |
 
 
 def _warn(text: str) -> None:
-    click.echo(f"opsk: {escape(text)}", err=True)
+    _log.warning("%s", escape(text))
 
 
 def look_of(found: Gathered) -> Look:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opsk.cli.store_opening import site_store
+from opsk.app.store_opening import site_store
 from opsk.config import load_site
 from opsk.errors import OpskError
 from opsk.slurm.job_script import checked_job

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from opsk.cli import work_of_job as module
-from opsk.cli.work_of_job import work_of_document, work_of_job
+from opsk.app.inputs import job_work as module
+from opsk.app.inputs.job_work import work_of_document, work_of_job
 from opsk.config import SiteConfig
 from opsk.errors import SlurmError
 from opsk.slurm import job_script

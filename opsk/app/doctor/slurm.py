@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from opsk.cli.doctor.finding import Finding, Site, sound, unknown, wrong
+from opsk.app.doctor.finding import Finding, Site, sound, unknown, wrong
 from opsk.errors import SlurmError
 from opsk.slurm.command import CommandClient, command_environment
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opsk.cli.interference_rates import ReadRates, read_rates
+from opsk.app.interference.rates import ReadRates, read_rates
 from opsk.errors import InputError
 from opsk.planner.interference.measured import PortRate
 from opsk.topology.design import rail_optimized_fabric

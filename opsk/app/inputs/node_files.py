@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opsk.cli.dumps import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
+from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
 from opsk.errors import InputError
 from opsk.topology.fabric import Fabric, Fault
 from opsk.topology.hosts import natural

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.node_files import is_node_file, read_node_files
+from opsk.app.inputs.node_files import is_node_file, read_node_files
 from opsk.errors import InputError
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover

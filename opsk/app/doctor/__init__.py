@@ -1,0 +1,1 @@
+"""Findings of checks of a site."""

@@ -1,0 +1,1 @@
+"""Finds who shares links with a job."""

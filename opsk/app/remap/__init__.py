@@ -1,0 +1,1 @@
+"""Gathers, applies, resumes and undoes remaps."""
