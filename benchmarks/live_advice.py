@@ -31,6 +31,7 @@ from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
 from opsk.workload.advice_record import AdviceRecord, Verdict
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.answering import Answerer, Conversation
 from opsk_jobcheck.listening import Peer
 from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint
@@ -41,7 +42,6 @@ from opsk_jobcheck.live.watching import FOLDER_VARIABLE
 from opsk_jobcheck.protocol import AdviseQuestion, Answer, frame
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
-from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.worker import read_frame
 from opsk_jobcheck.workers import ONE_THREAD, WORKER_COMMAND
 
@@ -230,7 +230,7 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
     rows, columns = divmod(recipe, WIDTHS)
     text = text.replace("28672", str(28672 - 64 * columns)).replace("128256", str(128256 + 128 * rows))
     text = text.replace("1.5e-4", f"1.5e-4 --seed {seed}")
-    thought = Thought(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
+    thought = AnalysisRequest(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
     return json.dumps(thought.packed()).encode()
 
 
@@ -253,9 +253,9 @@ async def stored(folder: Path, questions: int) -> list[float]:
 class _Known:
     """Answers at once."""
 
-    def think(self, *_: object, then: Callable[[Advised, dict[str, float]], None], **__: object) -> None:
+    def think(self, *_: object, then: Callable[[Analysis, dict[str, float]], None], **__: object) -> None:
         """Give the same advice to all."""
-        then(Advised(verdict="fits", lines=("line",) * 6), {})
+        then(Analysis(verdict="fits", lines=("line",) * 6), {})
 
 
 def _in_ms(times: Sequence[float], digits: int = 0) -> str:

@@ -17,6 +17,7 @@ from typing import Literal
 from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.audit_notes import policy_notes, size_notes, verdict_notes
 from opsk_jobcheck.beside import Beside, Nothing
 from opsk_jobcheck.listening import Peer
@@ -33,7 +34,6 @@ from opsk_jobcheck.protocol import (
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import advise_request, command_text, submit_request
 from opsk_jobcheck.stored import AdviceStore, Stored, context_of, key_of, script_hash
-from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.workers import TooBusyError, WorkerPool
 
 SHARE_OF_DEADLINE = 0.7
@@ -53,7 +53,7 @@ MAX_FILE_ROUNDS = 3
 
 log = logging.getLogger(__name__)
 
-Thinking = asyncio.Future[Answer]
+PendingAnswer = asyncio.Future[Answer]
 """Will hold an answer, at the latest at the deadline."""
 
 
@@ -64,7 +64,7 @@ class Handed:
     frame: bytes
 
 
-Answered = Answer | Handed | Thinking
+Answered = Answer | Handed | PendingAnswer
 """What came of a question: an answer, or one that is to come."""
 
 
@@ -93,7 +93,7 @@ class Conversation:
     asked: tuple[str, ...] = ()
     last: Stored | None = None
     notes: dict[str, object] = field(default_factory=dict)
-    advised: Advised | None = None
+    analysis: Analysis | None = None
 
 
 class Answerer:
@@ -138,7 +138,7 @@ class Answerer:
 
     def answer(self, question: Question, talk: Conversation) -> Answered:
         """Answer one question, or begin to think about it."""
-        talk.notes, talk.advised, talk.last = {}, None, None
+        talk.notes, talk.analysis, talk.last = {}, None, None
         if isinstance(question, AdviseQuestion):
             return self.advise(question, talk)
         if isinstance(question, SubmitQuestion):
@@ -150,37 +150,37 @@ class Answerer:
             return TAKEN if self._beside.record(talk.peer.uid, question.records) else LATER
         return PONG
 
-    def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer | Thinking:
+    def advise(self, question: AdviseQuestion, talk: Conversation) -> Answer | PendingAnswer:
         """Answer ``cli_filter``."""
         left = MAX_FILES - len(talk.asked) if talk.rounds < MAX_FILE_ROUNDS else 0
         unread = tuple(path for path in talk.asked if path not in question.files)
-        thought = advise_thought(question, may_want=left > 0, unread=unread)
+        query = build_advise_request(question, may_want=left > 0, unread=unread)
         talk.rounds += 1
-        decision = self._decide(thought.request)
+        decision = self._decide(query.request)
         deadline_s = self.config.cli_deadline_s
         if question.left_ms is not None:
             deadline_s = min(deadline_s, question.left_ms / 1e3)
-        talk.notes |= size_notes(thought) | policy_notes(decision) | {"command": question.command}
+        talk.notes |= size_notes(query) | policy_notes(decision) | {"command": question.command}
         talk.notes |= {"deadline_ms": round(deadline_s * 1e3, 1), "detail": question.detail}
         if decision.action == "off":
             return SILENT
         say = partial(self._say_advice, question=question, talk=talk, left=left, is_shown=decision.is_shown)
-        return self._known_or_thought(deadline_s, talk.peer.uid, thought, talk, say)
+        return self._find_or_analyze(deadline_s, talk.peer.uid, query, talk, say)
 
     def _say_advice(
         self, entry: Stored, *, question: AdviseQuestion, talk: Conversation, left: int, is_shown: bool
     ) -> Answer:
         """Return what ``cli_filter`` is told."""
-        talk.notes |= verdict_notes(entry.advised)
-        talk.advised = entry.advised
-        if entry.advised.wanted:
-            paths = entry.advised.wanted[:left]
+        talk.notes |= verdict_notes(entry.analysis)
+        talk.analysis = entry.analysis
+        if entry.analysis.wanted:
+            paths = entry.analysis.wanted[:left]
             talk.asked += paths
             return Answer(status="files", paths=paths)
         self.store.said_again(entry)
         if question.command != "sbatch":
             self.store.typed(entry, question.argv)
-        answer = _said(entry.advised, entry.advised.lines) if is_shown else SILENT
+        answer = _said(entry.analysis, entry.analysis.lines) if is_shown else SILENT
         talk.last = entry if answer.lines else None
         return answer
 
@@ -191,29 +191,29 @@ class Answerer:
         self.store.shown(talk.last)
         return True
 
-    def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer | Thinking:
+    def submit(self, question: SubmitQuestion, talk: Conversation) -> Answer | PendingAnswer:
         """Answer ``job_submit``."""
         if talk.peer.uid not in self.submit_uids:
             return NOT_ALLOWED
-        uid, thought = question.uid, submit_thought(question)
-        decision = self._decide(thought.request)
-        talk.notes |= size_notes(thought) | policy_notes(decision) | {"for_uid": uid}
+        uid, query = question.uid, build_submit_request(question)
+        decision = self._decide(query.request)
+        talk.notes |= size_notes(query) | policy_notes(decision) | {"for_uid": uid}
         talk.notes["deadline_ms"] = round(self.config.submit_deadline_s * 1e3, 1)
         if decision.action == "off":
             return SILENT
         if question.script is None:
-            entry = self.store.just_typed(uid, thought.request, question.argv)
+            entry = self.store.just_typed(uid, query.request, question.argv)
             if entry is None and len(question.argv) <= 1:
                 return SILENT
         else:
-            entry = self.store.alike(uid, thought)
+            entry = self.store.alike(uid, query)
         talk.notes["stored"] = entry is not None
         is_typed = question.script is None and entry is None
-        say = partial(self._say_record, question=question, talk=talk, thought=thought, decision=decision)
+        say = partial(self._say_record, question=question, talk=talk, query=query, decision=decision)
         if entry is not None:
             return say(entry, is_typed=is_typed)
         say = partial(say, is_typed=is_typed)
-        return self._known_or_thought(self.config.submit_deadline_s, uid, thought, talk, say, first=True)
+        return self._find_or_analyze(self.config.submit_deadline_s, uid, query, talk, say, first=True)
 
     def _say_record(
         self,
@@ -221,23 +221,23 @@ class Answerer:
         *,
         question: SubmitQuestion,
         talk: Conversation,
-        thought: Thought,
+        query: AnalysisRequest,
         decision: Decision,
         is_typed: bool,
     ) -> Answer:
         """Return what ``job_submit`` is told."""
-        talk.notes |= verdict_notes(entry.advised)
-        talk.advised = entry.advised
+        talk.notes |= verdict_notes(entry.analysis)
+        talk.analysis = entry.analysis
         # The user's hook read the script that these words run, and had nothing to ask: its name proves nothing.
-        if is_typed and entry.advised.verdict == Verdict.UNKNOWN.value:
+        if is_typed and entry.analysis.verdict == Verdict.UNKNOWN.value:
             return SILENT
-        if question.script is not None and decision.enforces(entry.advised, thought.request):
+        if question.script is not None and decision.enforces(entry.analysis, query.request):
             talk.notes["enforced"] = decision.action
-            return _enforced(entry.advised, decision)
+            return _enforced(entry.analysis, decision)
         if not decision.is_recorded:
             return SILENT
         quiet = question.quiet or not decision.is_shown or self.store.told(entry)
-        return _said(entry.advised, () if quiet else entry.advised.short_lines)
+        return _said(entry.analysis, () if quiet else entry.analysis.short_lines)
 
     def _decide(self, request: SlurmRequest) -> Decision:
         """Return what the site's policy says; a job that names no partition goes to the site's default one."""
@@ -250,21 +250,21 @@ class Answerer:
         self.config, self.pool, self.submit_uids = config, pool, submit_uids
         self.store.clear()
 
-    def _known_or_thought(
+    def _find_or_analyze(
         self,
         deadline_s: float,
         uid: int,
-        thought: Thought,
+        query: AnalysisRequest,
         talk: Conversation,
         say: Callable[[Stored], Answer],
         *,
         first: bool = False,
-    ) -> Answer | Thinking:
+    ) -> Answer | PendingAnswer:
         """Return the answer that is stored; else a fresh one or, at the deadline, that it comes later."""
-        context = context_of(uid, thought) + ("" if thought.quick else self._live())
-        key = key_of(context, thought.text)
-        found = self.store.exact(key) or self.store.of_form(context, uid, thought)
-        if found is not None and found.advised.is_short and not self.pool.is_crowded:
+        context = context_of(uid, query) + ("" if query.quick else self._live())
+        key = key_of(context, query.text)
+        found = self.store.exact(key) or self.store.of_form(context, uid, query)
+        if found is not None and found.analysis.is_short and not self.pool.is_crowded:
             found = None
         talk.notes.setdefault("stored", found is not None)
         if found is not None:
@@ -277,8 +277,8 @@ class Answerer:
             return hook.answer
         self._running[key] = [hook]
         try:
-            then = partial(self._thought, self.pool, context, uid, thought)
-            self.pool.think(thought, uid=uid, first=first, then=then)
+            then = partial(self._take_result, self.pool, context, uid, query)
+            self.pool.analyze(query, uid=uid, first=first, then=then)
         except TooBusyError:
             self._tell(key, None)
         return hook.answer
@@ -293,36 +293,36 @@ class Answerer:
         for hook in self._running.pop(key, ()):
             hook.tell(entry)
 
-    def _thought(
+    def _take_result(
         self,
         pool: WorkerPool,
         context: str,
         uid: int,
-        thought: Thought,
-        advised: Advised | None,
+        query: AnalysisRequest,
+        analysis: Analysis | None,
         timing: dict[str, float],
     ) -> None:
         """Store what came of a thought, and tell it; a script that broke a worker is not tried again for a while."""
-        key = key_of(context, thought.text)
+        key = key_of(context, query.text)
         was_left = key in self._left
         self._left.discard(key)
         if pool is not self.pool:
             self._tell(key, None)
             return
-        if advised is None:
+        if analysis is None:
             log.warning("no advice for a script of uid %d", uid)
-            advised = Advised(silent=True)
+            analysis = Analysis(silent=True)
         if was_left:
-            notes = verdict_notes(advised) | timing
-            self._late({"uid": uid, "script_sha256": script_hash(thought.text), **notes})
-        self._tell(key, self.store.put(context, uid, thought, advised, timing=timing))
+            notes = verdict_notes(analysis) | timing
+            self._late({"uid": uid, "script_sha256": script_hash(query.text), **notes})
+        self._tell(key, self.store.put(context, uid, query, analysis, timing=timing))
 
 
 @dataclass(slots=True, kw_only=True)
 class _Hook:
     """A hook that waits for what a worker thinks."""
 
-    answer: Thinking
+    answer: PendingAnswer
     talk: Conversation
     say: Callable[[Stored], Answer]
     timer: asyncio.TimerHandle | None = None
@@ -343,12 +343,12 @@ class _Hook:
         self.answer.set_result(answer)
 
 
-def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[str, ...] = ()) -> Thought:
+def build_advise_request(question: AdviseQuestion, *, may_want: bool, unread: tuple[str, ...] = ()) -> AnalysisRequest:
     """Return what ``cli_filter`` wants to be thought about."""
     request = advise_request(question)
     if question.script is None:
         text = command_text(question.command, question.argv)
-        return Thought(
+        return AnalysisRequest(
             text=text,
             file=f"{question.command} command",
             request=replace(request, arguments=None),
@@ -358,7 +358,7 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[st
             detail=question.detail,
             ascii_only=question.ascii,
         )
-    return Thought(
+    return AnalysisRequest(
         text=question.script,
         file=THE_SCRIPT if question.script_name or question.argv else "--wrap",
         request=request,
@@ -370,7 +370,7 @@ def advise_thought(question: AdviseQuestion, *, may_want: bool, unread: tuple[st
     )
 
 
-def submit_thought(question: SubmitQuestion) -> Thought:
+def build_submit_request(question: SubmitQuestion) -> AnalysisRequest:
     """Return what ``job_submit`` wants to be thought about: the verdict only, nobody can fetch files any more."""
     request = submit_request(question)
     if question.script is None:
@@ -378,23 +378,23 @@ def submit_thought(question: SubmitQuestion) -> Thought:
         request = replace(request, arguments=None)
     else:
         text, name = question.script, THE_SCRIPT
-    return Thought(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)
+    return AnalysisRequest(text=text, file=name, request=request, files={}, quick=True, ascii_only=question.ascii)
 
 
-def _said(advised: Advised, lines: tuple[str, ...]) -> Answer:
+def _said(analysis: Analysis, lines: tuple[str, ...]) -> Answer:
     """Return the answer that says this."""
-    if advised.silent or advised.opted_out or advised.wanted:
+    if analysis.silent or analysis.opted_out or analysis.wanted:
         return SILENT
-    return Answer(status="advice", verdict=advised.verdict, lines=lines, comment=advised.comment)
+    return Answer(status="advice", verdict=analysis.verdict, lines=lines, comment=analysis.comment)
 
 
-def _enforced(advised: Advised, decision: Decision) -> Answer:
+def _enforced(analysis: Analysis, decision: Decision) -> Answer:
     """Return the answer that holds or refuses the job, and says why; the record says that opsk did it."""
     action: Literal["hold", "reject"] = "hold" if decision.action == "hold" else "reject"
     return Answer(
         status="advice",
-        verdict=advised.verdict,
-        lines=enforced_lines(decision, advised),
-        comment=f"{advised.comment} policy={action}",
+        verdict=analysis.verdict,
+        lines=enforced_lines(decision, analysis),
+        comment=f"{analysis.comment} policy={action}",
         action=action,
     )

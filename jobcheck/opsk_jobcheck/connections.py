@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from opsk.units import KIB, MIB
-from opsk_jobcheck.answering import Answered, Conversation, Handed, Thinking
+from opsk_jobcheck.answering import Answered, Conversation, Handed, PendingAnswer
 from opsk_jobcheck.listening import Peer, peer_of
 from opsk_jobcheck.protocol import (
     HEADER_BYTES,
@@ -164,7 +164,7 @@ class Connections:
     def _sweep(self) -> None:
         """Close the connections that have been silent for too long."""
         oldest = time.monotonic() - self.limits.quiet_s
-        for connection in [each for each in self._open if not each.is_thought_about and each.since < oldest]:
+        for connection in [each for each in self._open if not each.is_pending and each.since < oldest]:
             connection.close()
         self._is_swept = False
         self._sweep_later()
@@ -179,7 +179,7 @@ class Connection:
         Who asks, and what it has been about so far.
     since
         When the other end was last waited for [s].
-    is_thought_about
+    is_pending
         A worker has the last question; nothing is read until it is answered.
     """
 
@@ -187,7 +187,7 @@ class Connection:
         *(
             "talk",
             "since",
-            "is_thought_about",
+            "is_pending",
             "_all",
             "_socket",
             "_number",
@@ -205,7 +205,7 @@ class Connection:
         self._number = ours.fileno()  # asyncio would describe a socket in words, with four system calls, at each turn
         self.talk = Conversation(peer=peer)
         self.since = self._began = time.monotonic()
-        self.is_thought_about = False
+        self.is_pending = False
         self._received = bytearray()
         self._length: int | None = None
         self._held = 0
@@ -247,7 +247,7 @@ class Connection:
     @property
     def _is_free(self) -> bool:
         """Whether the next question may be looked at."""
-        return not (self._is_closed or self.is_thought_about or self._unsent)
+        return not (self._is_closed or self.is_pending or self._unsent)
 
     def _read(self) -> None:
         """Read once, and answer what has come as a whole."""
@@ -302,7 +302,7 @@ class Connection:
                 self._left -= 1
                 self._send(memoryview(answer.frame))
             else:
-                self._think(question, answer)
+                self._analyze(question, answer)
 
     def _next_question(self) -> Question | None:
         """Return the next question, ``None`` where it has not come as a whole.
@@ -364,16 +364,16 @@ class Connection:
         elif not self._left:
             self.close()
 
-    def _think(self, question: Question, thinking: Thinking) -> None:
+    def _analyze(self, question: Question, pending: PendingAnswer) -> None:
         """Answer when a question was thought about; what else comes waits."""
-        self.is_thought_about = True
-        thinking.add_done_callback(partial(self._thought, question))
+        self.is_pending = True
+        pending.add_done_callback(partial(self._take_result, question))
 
-    def _thought(self, question: Question, thinking: Thinking) -> None:
+    def _take_result(self, question: Question, pending: PendingAnswer) -> None:
         """Say what was thought; no error leaves this."""
-        self.is_thought_about = False
+        self.is_pending = False
         try:
-            self._say(question, thinking.result())
+            self._say(question, pending.result())
         except Exception:
             log.exception("a conversation failed")
             self.close()

@@ -9,7 +9,7 @@ from opsk.costmodel.document import prediction_document
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from opsk_jobcheck.advice import Advice
-from opsk_jobcheck.live.document import advised_interference, placement_document
+from opsk_jobcheck.live.document import interference_document, placement_document
 from opsk_jobcheck.suggestions import BestPlan, Suggestion
 from opsk_jobcheck.waste import Waste
 
@@ -47,7 +47,7 @@ def document(advice: Advice) -> dict[str, Any]:
         "memory": memory,
         "time": predicted["time"] or dict(_NO_TIME),
         "placement": placement_document(advice),
-        "interference": advised_interference(advice),
+        "interference": interference_document(advice),
         "suggestions": [_suggestion(entry) for entry in advice.suggestions],
         "best_plan": _best(advice.best),
         "waste": [_waste(entry) for entry in advice.waste],

@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 
 from opsk.config import PolicyAction, PolicyRule
 from opsk.workload.advice_record import Verdict
+from opsk_jobcheck.analysis import Analysis
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.thinking import Advised
 
 SEVERITY: tuple[PolicyAction, ...] = ("off", "shadow", "annotate", "advise", "hold", "reject")
 """From what disturbs least to what disturbs most."""
@@ -56,15 +56,15 @@ class Decision:
         """Whether the job gets its record."""
         return SEVERITY.index(self.action) >= SEVERITY.index("annotate")
 
-    def enforces(self, advised: Advised, request: SlurmRequest) -> bool:
+    def enforces(self, analysis: Analysis, request: SlurmRequest) -> bool:
         """Tell whether this advice is reason enough to hold or refuse a batch job."""
         return (
             self.action in ENFORCING
             and not (request.is_heterogeneous or request.is_crontab)
-            and advised.verdict == Verdict.OOM
-            and advised.oom_probability is not None
-            and advised.oom_probability >= self.oom_probability
-            and not advised.guessed
+            and analysis.verdict == Verdict.OOM
+            and analysis.oom_probability is not None
+            and analysis.oom_probability >= self.oom_probability
+            and not analysis.guessed
         )
 
 
@@ -113,12 +113,12 @@ def _matches(patterns: tuple[str, ...], names: list[str]) -> bool | None:
     return hits[0] if len(set(hits)) == 1 else None
 
 
-def enforced_lines(decision: Decision, advised: Advised) -> tuple[str, ...]:
+def enforced_lines(decision: Decision, analysis: Analysis) -> tuple[str, ...]:
     """Return what a user is told whose job is held or refused: why, what would fit, what to do."""
-    told = advised.why or "will run out of GPU memory"
+    told = analysis.why or "will run out of GPU memory"
     if decision.action == "hold":
         what, do = "held", "to run it all the same: scontrol release, with the job's number"
     else:
         what, do = "refused", "the site's policy wants it so; opsk check SCRIPT says more"
-    fits = (f"would fit: {advised.would_fit}",) if advised.would_fit else ()
+    fits = (f"would fit: {analysis.would_fit}",) if analysis.would_fit else ()
     return (f"{what}: {told}", *fits, do)

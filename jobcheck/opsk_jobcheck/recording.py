@@ -65,7 +65,7 @@ class Recording:
             return self._put(data)
         return self._has_share(uid, len(data)) and self._put(data, most_bytes=MOST_OF_USERS_BYTES)
 
-    def advised(self, advice: Mapping[str, Any]) -> None:
+    def analysis(self, advice: Mapping[str, Any]) -> None:
         """Keep advice that was given, where the site has a store; advice that finds no room is lost."""
         if self._site.store.url is None:
             return

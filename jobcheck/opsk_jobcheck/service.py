@@ -158,8 +158,8 @@ class Advisor:
         policy = talk.notes.get("policy")
         action = answer.action or (policy.get("action") if isinstance(policy, dict) else None)
         told = {"asked_by": question.kind, "lines": list(answer.lines), "record": answer.comment}
-        kept = json.loads(talk.advised.kept) if talk.advised is not None and talk.advised.kept else {}
-        self._recording.advised(
+        kept = json.loads(talk.analysis.kept) if talk.analysis is not None and talk.analysis.kept else {}
+        self._recording.analysis(
             {
                 "uid": getattr(question, "uid", talk.peer.uid),
                 "script_hash": script,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from opsk.workload.advice_record import of_script
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.forms import Forms
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.requested import contradicts
-from opsk_jobcheck.thinking import Advised, Thought
 
 MAX_ENTRIES = 2048
 KEPT_S = 600.0
@@ -38,9 +38,9 @@ def short_hash(text: str) -> str:
     return script_hash(text)[:12]
 
 
-def context_of(uid: int, thought: Thought) -> str:
+def context_of(uid: int, query: AnalysisRequest) -> str:
     """Return what makes a question about one script the same question."""
-    packed = thought.packed() | {"uid": uid, "text": ""}
+    packed = query.packed() | {"uid": uid, "text": ""}
     return hashlib.sha256(json.dumps(packed, sort_keys=True).encode("ascii")).hexdigest()
 
 
@@ -79,7 +79,7 @@ class Stored:
     uid: int
     script: str
     request: SlurmRequest
-    advised: Advised
+    analysis: Analysis
     given_at: float
     environment: str | None = None
     shown_at: float | None = None
@@ -120,13 +120,13 @@ class AdviceStore:
             return None
         return entry
 
-    def of_form(self, context: str, uid: int, thought: Thought) -> Stored | None:
+    def of_form(self, context: str, uid: int, query: AnalysisRequest) -> Stored | None:
         """Return what was said about a script with other numbers where they are free, as said about this one."""
-        for blanked in self._forms.blanked(thought.text):
+        for blanked in self._forms.blanked(query.text):
             entry = self.exact(key_of(context, blanked))
             if entry is not None:
-                comment = of_script(entry.advised.comment, short_hash(thought.text))
-                found = self.put(context, uid, thought, replace(entry.advised, comment=comment, free=()))
+                comment = of_script(entry.analysis.comment, short_hash(query.text))
+                found = self.put(context, uid, query, replace(entry.analysis, comment=comment, free=()))
                 found.given_at = entry.given_at
                 return found
         return None
@@ -138,13 +138,13 @@ class AdviceStore:
             del keys[entry.key]
             keys[entry.key] = None
 
-    def alike(self, uid: int, thought: Thought) -> Stored | None:
+    def alike(self, uid: int, query: AnalysisRequest) -> Stored | None:
         """Return the latest advice on this user's script whose request does not contradict this one."""
-        environment = environment_hash(thought.request.environment)
-        for entry in self._latest((uid, script_hash(thought.text))):
+        environment = environment_hash(query.request.environment)
+        for entry in self._latest((uid, script_hash(query.text))):
             if None not in (environment, entry.environment) and environment != entry.environment:
                 continue
-            if not contradicts(entry.request, thought.request):
+            if not contradicts(entry.request, query.request):
                 return entry
         return None
 
@@ -180,7 +180,13 @@ class AdviceStore:
         return None
 
     def put(
-        self, context: str, uid: int, thought: Thought, advised: Advised, *, timing: Mapping[str, float] | None = None
+        self,
+        context: str,
+        uid: int,
+        query: AnalysisRequest,
+        analysis: Analysis,
+        *,
+        timing: Mapping[str, float] | None = None,
     ) -> Stored:
         """Store one piece of advice, and forget the oldest when there are too many.
 
@@ -189,25 +195,30 @@ class AdviceStore:
         context
             `context_of` the question, with what is known of running jobs and free nodes where advice depends on that.
         """
-        blanked = self._forms.note(thought.text, advised.free)
+        blanked = self._forms.note(query.text, analysis.free)
         if blanked is not None:
-            self._keep(context, uid, replace(thought, text=blanked), advised, timing)
-        return self._keep(context, uid, thought, advised, timing)
+            self._keep(context, uid, replace(query, text=blanked), analysis, timing)
+        return self._keep(context, uid, query, analysis, timing)
 
     def _keep(
-        self, context: str, uid: int, thought: Thought, advised: Advised, timing: Mapping[str, float] | None
+        self,
+        context: str,
+        uid: int,
+        query: AnalysisRequest,
+        analysis: Analysis,
+        timing: Mapping[str, float] | None,
     ) -> Stored:
         """Store one entry."""
-        key = key_of(context, thought.text)
+        key = key_of(context, query.text)
         self._forget(key)
         entry = Stored(
             key=key,
             uid=uid,
-            script=script_hash(thought.text),
-            request=replace(thought.request, environment=None),
-            advised=advised,
+            script=script_hash(query.text),
+            request=replace(query.request, environment=None),
+            analysis=analysis,
             given_at=self.clock(),
-            environment=environment_hash(thought.request.environment),
+            environment=environment_hash(query.request.environment),
             timing=timing or {},
         )
         self._entries[key] = entry
@@ -234,7 +245,7 @@ class AdviceStore:
         """Return fresh entries that say something, the latest first."""
         for key in reversed(tuple(self._keys.get(index, ()))):
             entry = self.exact(key)
-            if entry is not None and not entry.advised.wanted:
+            if entry is not None and not entry.analysis.wanted:
                 yield entry
 
     def _forget(self, key: str) -> None:

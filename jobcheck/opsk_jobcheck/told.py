@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.kept import LatestUsed
 from opsk_jobcheck.live.heading import OLD_S
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.live.wanted import NodesWanted
-from opsk_jobcheck.thinking import Advised, Thought
 
 MOST_TOLD = 128
 """Answers that are kept: some lines each, and what was read for them."""
@@ -26,12 +26,12 @@ MOST_TOLD = 128
 class Told:
     """What is told, and the record of it, which names the script."""
 
-    advised: Advised
+    analysis: Analysis
     record: AdviceRecord
 
-    def of_script(self, script_hash: str) -> Advised:
+    def of_script(self, script_hash: str) -> Analysis:
         """Return what is told of another script in which the same was read."""
-        return replace(self.advised, comment=self.record.render(script_hash=script_hash))
+        return replace(self.analysis, comment=self.record.render(script_hash=script_hash))
 
 
 class ToldBefore:
@@ -44,7 +44,7 @@ class ToldBefore:
         self,
         workload: Workload,
         wanted: NodesWanted,
-        thought: Thought,
+        query: AnalysisRequest,
         live: LiveState | None,
         work_out: Callable[[], Told],
     ) -> Told:
@@ -55,10 +55,15 @@ class ToldBefore:
             workload,
             wanted,
             (wanted.memory, wanted.cpus_per_node),
-            (thought.quick, thought.detail, thought.ascii_only, thought.request.is_array),
+            (
+                query.quick,
+                query.detail,
+                query.ascii_only,
+                query.request.is_array,
+            ),
             _cluster_now(live),
         )
-        return self._told.get(key, work_out, is_kept=lambda told: not told.advised.is_short)
+        return self._told.get(key, work_out, is_kept=lambda told: not told.analysis.is_short)
 
 
 def _cluster_now(live: LiveState | None) -> Hashable:

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 from opsk.config import SiteConfig
 from opsk.errors import OpskError
 from opsk.units import GIB
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest, Analyzer
 from opsk_jobcheck.protocol import HEADER_BYTES, frame
-from opsk_jobcheck.thinking import Advised, Thinker, Thought
 
 MAX_ADDRESS_SPACE_BYTES = 8 * GIB
 """A script that makes the analysis grow beyond this kills only its own worker."""
@@ -41,13 +41,13 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     return body if len(body) == int.from_bytes(header, "big") else None
 
 
-def run(make: Callable[[SiteConfig], Thinker]) -> None:
+def run(make: Callable[[SiteConfig], Analyzer]) -> None:
     """Serve thoughts until the input ends; the first frame is the site configuration.
 
     Parameters
     ----------
     make
-        Builds the thinker; an ``OpskError`` from it is told to the advisor, which refuses to start.
+        Builds the analyzer; an ``OpskError`` from it is told to the advisor, which refuses to start.
     """
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -55,7 +55,7 @@ def run(make: Callable[[SiteConfig], Thinker]) -> None:
         _serve(make, incoming, outgoing)
 
 
-def _serve(make: Callable[[SiteConfig], Thinker], incoming: BinaryIO, outgoing: BinaryIO) -> None:
+def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing: BinaryIO) -> None:
     """Serve thoughts until the input ends.
 
     Raises
@@ -71,7 +71,7 @@ def _serve(make: Callable[[SiteConfig], Thinker], incoming: BinaryIO, outgoing: 
     if setup is None:
         return
     try:
-        thinker = make(SiteConfig.model_validate_json(setup))
+        analyzer = make(SiteConfig.model_validate_json(setup))
     except OpskError as error:
         _send(outgoing, {"error": error.message, "hint": error.hint})
         return
@@ -80,13 +80,13 @@ def _serve(make: Callable[[SiteConfig], Thinker], incoming: BinaryIO, outgoing: 
     gc.set_threshold(*COLLECT_AFTER)
     _send(outgoing, {"ready": True})
     while (body := read_frame(incoming)) is not None:
-        _send(outgoing, _think(thinker, body))
+        _send(outgoing, _analyze(analyzer, body))
 
 
-def _think(thinker: Thinker, body: bytes) -> dict[str, Any]:
+def _analyze(analyzer: Analyzer, body: bytes) -> dict[str, Any]:
     """Return the packed advice, or what went wrong: the job must not suffer from our mistakes."""
     try:
-        return {"advised": thinker.think(Thought.unpacked(json.loads(body))).packed()}
+        return {"advised": analyzer.analyze(AnalysisRequest.unpacked(json.loads(body))).packed()}
     except Exception as error:
         log.exception("no advice on a script")
         return {"failed": type(error).__name__}
@@ -98,15 +98,15 @@ def _send(stream: BinaryIO, document: dict[str, Any]) -> None:
     stream.flush()
 
 
-def advised_of(document: dict[str, Any]) -> Advised | None:
+def parse_analysis(document: dict[str, Any]) -> Analysis | None:
     """Return the advice in a worker's answer, ``None`` when there is none."""
-    return Advised.unpacked(document["advised"]) if "advised" in document else None
+    return Analysis.unpacked(document["advised"]) if "advised" in document else None
 
 
 if __name__ == "__main__":
     import scipy.sparse  # noqa: F401 - else the first job that is placed waits for it
 
-    from opsk_jobcheck.site_thinker import SiteThinker  # the advisor, which reads frames here, does not load all that
+    from opsk_jobcheck.site_analyzer import SiteAnalyzer  # the advisor, which reads frames here, does not load all that
 
     logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")
-    run(SiteThinker)
+    run(SiteAnalyzer)

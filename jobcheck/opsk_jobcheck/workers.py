@@ -24,9 +24,9 @@ from typing import Any
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
 from opsk.units import KIB, MIB
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.protocol import HEADER_BYTES, frame
-from opsk_jobcheck.thinking import Advised, Thought
-from opsk_jobcheck.worker import advised_of
+from opsk_jobcheck.worker import parse_analysis
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.worker")
 START_S = 60.0
@@ -126,19 +126,19 @@ class Worker:
         """Process id, ``None`` before the start."""
         return self._process.pid if self._process else None
 
-    def think(self, thought: Thought, then: Callable[[Advised | None], None]) -> None:
+    def analyze(self, query: AnalysisRequest, then: Callable[[Analysis | None], None]) -> None:
         """Think about a script; ``then`` is told the advice, or ``None`` when the worker failed and was killed."""
 
         def read(reply: Reply | None) -> None:
             try:
-                advised = None if reply is None else advised_of(dict(reply))
+                analysis = None if reply is None else parse_analysis(dict(reply))
             except (KeyError, TypeError) as error:
                 log.warning("worker %s speaks nonsense (%r)", self.pid, error)
                 self._hang_up()
-                advised = None
-            then(advised)
+                analysis = None
+            then(analysis)
 
-        self._ask(json.dumps(thought.packed()).encode(), COMPUTE_S, read)
+        self._ask(json.dumps(query.packed()).encode(), COMPUTE_S, read)
 
     async def kill(self) -> None:
         """End the process and wait for it."""
@@ -239,8 +239,8 @@ class _Waiting:
     rank: int
     number: int
     uid: int = field(compare=False)
-    thought: Thought = field(compare=False)
-    then: Callable[[Advised | None, dict[str, float]], None] = field(compare=False)
+    query: AnalysisRequest = field(compare=False)
+    then: Callable[[Analysis | None, dict[str, float]], None] = field(compare=False)
     began: float = field(compare=False)
 
 
@@ -290,12 +290,12 @@ class WorkerPool:
         """Whether so many questions wait for a worker that the next is answered without what takes long."""
         return 0 < self._short_from <= len(self._waiting)
 
-    def think(
+    def analyze(
         self,
-        thought: Thought,
+        query: AnalysisRequest,
         *,
         uid: int,
-        then: Callable[[Advised | None, dict[str, float]], None],
+        then: Callable[[Analysis | None, dict[str, float]], None],
         first: bool = False,
     ) -> None:
         """Let a worker think about a script once one has time for it.
@@ -314,7 +314,7 @@ class WorkerPool:
         if len(self._waiting) >= MAX_WAITING:
             raise TooBusyError
         self._number += 1
-        insort(self._waiting, _Waiting(0 if first else 1, self._number, uid, thought, then, time.monotonic()))
+        insort(self._waiting, _Waiting(0 if first else 1, self._number, uid, query, then, time.monotonic()))
         self._hand_out()
 
     async def close(self) -> None:
@@ -336,10 +336,10 @@ class WorkerPool:
             self._waiting.remove(place)
             self._busy_for[place.uid] += 1
             worker = self._idle.pop()
-            thought = replace(place.thought, is_hurried=True) if self.is_crowded else place.thought
-            worker.think(thought, partial(self._thought, place, worker, time.monotonic()))
+            query = replace(place.query, is_hurried=True) if self.is_crowded else place.query
+            worker.analyze(query, partial(self._take_result, place, worker, time.monotonic()))
 
-    def _thought(self, place: _Waiting, worker: Worker, turned: float, advised: Advised | None) -> None:
+    def _take_result(self, place: _Waiting, worker: Worker, turned: float, analysis: Analysis | None) -> None:
         """Tell what came of a thought, and give its worker to the next."""
         if self._closed:
             return
@@ -352,7 +352,7 @@ class WorkerPool:
             self._hand_out()
         else:
             self._replace(worker)
-        place.then(advised, timing)
+        place.then(analysis, timing)
 
     def _died_idle(self, worker: Worker) -> None:
         """Replace a worker that nobody waits for."""

@@ -10,5 +10,5 @@ from opsk_jobcheck.service import serve
 
 if __name__ == "__main__":
     config = Path(sys.argv[1])
-    thinker = (sys.executable, str(Path(__file__).with_name("thinker.py")))
-    serve(load_site(config), load=lambda: load_site(config), worker_command=thinker)
+    analyzer = (sys.executable, str(Path(__file__).with_name("analyzer.py")))
+    serve(load_site(config), load=lambda: load_site(config), worker_command=analyzer)

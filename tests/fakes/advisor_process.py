@@ -90,7 +90,7 @@ class RunningAdvisor:
         return self.directory / "opsk.toml"
 
     @property
-    def thoughts(self) -> int:
+    def analyses(self) -> int:
         """How often a worker was asked to think."""
         count = self.directory / "thoughts"
         return len(count.read_text()) if count.exists() else 0

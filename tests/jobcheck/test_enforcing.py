@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from opsk.config import SiteConfig
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site_thinker import SiteThinker
-from opsk_jobcheck.thinking import Advised, Thought
+from opsk_jobcheck.site_analyzer import SiteAnalyzer
 
 LAUNCH = (
     "#!/bin/bash\ntorchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 --train-iters 10 --vocab-size 50257 "
@@ -18,18 +18,18 @@ LAUNCH = (
 
 
 @pytest.fixture(scope="module")
-def thinker() -> SiteThinker:
-    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+def analyzer() -> SiteAnalyzer:
+    return SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
 
 
-def advised(thinker: SiteThinker, text: str, **request: object) -> Advised:
+def analysis(analyzer: SiteAnalyzer, text: str, **request: object) -> Analysis:
     asked = SlurmRequest(nodes=2, gpus_per_node=8, **request)  # type: ignore[arg-type]
-    return thinker.think(Thought(text=text, file="train.sh", request=asked, files={}))
+    return analyzer.analyze(AnalysisRequest(text=text, file="train.sh", request=asked, files={}))
 
 
-def test_a_stated_job_that_is_far_too_large_is_certain(thinker: SiteThinker) -> None:
+def test_a_stated_job_that_is_far_too_large_is_certain(analyzer: SiteAnalyzer) -> None:
     """80 layers of hidden 8192 are 66 billion weights: 16-bit alone they are 122 GiB on a GPU without TP."""
-    found = advised(thinker, LAUNCH.format(tp=1, layers=80, micro=4))
+    found = analysis(analyzer, LAUNCH.format(tp=1, layers=80, micro=4))
     assert found.verdict == "oom"
     assert found.oom_probability is not None
     assert found.oom_probability > 0.99
@@ -38,41 +38,41 @@ def test_a_stated_job_that_is_far_too_large_is_certain(thinker: SiteThinker) -> 
     assert found.why.endswith(" of 79.1 GiB per GPU")
 
 
-def test_a_job_that_fits_is_certain_of_nothing(thinker: SiteThinker) -> None:
-    found = advised(thinker, LAUNCH.format(tp=8, layers=24, micro=1))
+def test_a_job_that_fits_is_certain_of_nothing(analyzer: SiteAnalyzer) -> None:
+    found = analysis(analyzer, LAUNCH.format(tp=8, layers=24, micro=1))
     assert found.verdict == "fits"
     assert found.oom_probability is not None
     assert found.oom_probability < 0.05
     assert (found.why, found.would_fit) == ("", "")
 
 
-def test_what_would_fit_is_named_with_its_memory(thinker: SiteThinker) -> None:
-    found = advised(thinker, LAUNCH.format(tp=2, layers=24, micro=8))
+def test_what_would_fit_is_named_with_its_memory(analyzer: SiteAnalyzer) -> None:
+    found = analysis(analyzer, LAUNCH.format(tp=2, layers=24, micro=8))
     assert found.verdict == "oom"
     assert found.would_fit.endswith(" GiB")
     assert "--" in found.would_fit
 
 
-def test_flags_that_cannot_be_read_make_defaults_guesses(thinker: SiteThinker) -> None:
+def test_flags_that_cannot_be_read_make_defaults_guesses(analyzer: SiteAnalyzer) -> None:
     """``$EXTRA`` may hold ``--recompute-granularity full``: it is likely to run out, and nobody is held for it."""
-    found = advised(thinker, LAUNCH.format(tp=1, layers=80, micro=4).replace("--train-iters 10", "$EXTRA"))
+    found = analysis(analyzer, LAUNCH.format(tp=1, layers=80, micro=4).replace("--train-iters 10", "$EXTRA"))
     assert found.verdict == "oom"
     assert "plan.recompute" in found.guessed
 
 
-def test_a_program_that_is_not_known_is_a_row_of_guesses(thinker: SiteThinker) -> None:
+def test_a_program_that_is_not_known_is_a_row_of_guesses(analyzer: SiteAnalyzer) -> None:
     stated = "framework=megatron-lm layers=80 hidden=8192 heads=64 vocab=50257 seq=2048 tp=1 pp=1 micro_batch=4"
-    found = advised(thinker, f"#!/bin/bash\n#OPSK {stated}\nsrun python train.py\n")
+    found = analysis(analyzer, f"#!/bin/bash\n#OPSK {stated}\nsrun python train.py\n")
     assert found.verdict == "oom"
     assert {"plan.precision", "plan.recompute"} <= set(found.guessed)
 
 
-def test_what_cannot_be_told_is_not_certain(thinker: SiteThinker) -> None:
-    found = advised(thinker, LAUNCH.format(tp=1, layers="$1", micro=4))
+def test_what_cannot_be_told_is_not_certain(analyzer: SiteAnalyzer) -> None:
+    found = analysis(analyzer, LAUNCH.format(tp=1, layers="$1", micro=4))
     assert (found.verdict, found.oom_probability, found.why) == ("unknown", None, "")
 
 
-def test_advice_on_an_array_says_that_it_is_about_each_task(thinker: SiteThinker) -> None:
-    found = advised(thinker, LAUNCH.format(tp=8, layers=24, micro=1), is_array=True)
+def test_advice_on_an_array_says_that_it_is_about_each_task(analyzer: SiteAnalyzer) -> None:
+    found = analysis(analyzer, LAUNCH.format(tp=8, layers=24, micro=1), is_array=True)
     assert found.lines[0].endswith("each task of the array")
     assert found.short_lines[0].endswith("each task of the array")

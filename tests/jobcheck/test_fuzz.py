@@ -26,7 +26,7 @@ from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.answering import advise_thought, submit_thought
+from opsk_jobcheck.answering import build_advise_request, build_submit_request
 from opsk_jobcheck.document import document, record
 from opsk_jobcheck.policy import decide, enforced_lines
 from opsk_jobcheck.protocol import AdviseQuestion, Answer, ProtocolError, SubmitQuestion, parse_question, render_answer
@@ -34,7 +34,7 @@ from opsk_jobcheck.readers.script import MAX_WANTED_FILES, read_script
 from opsk_jobcheck.rendering import MAX_LINES, lines
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
-from opsk_jobcheck.site_thinker import SiteThinker
+from opsk_jobcheck.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.stored import context_of, key_of
 from tests.fakes.hostile_questions import advise_question, submit_question
 from tests.fakes.mutations import FuzzCase, fuzz_case
@@ -124,9 +124,9 @@ def adviser() -> Adviser:
 
 
 @pytest.fixture(scope="module")
-def thinker() -> SiteThinker:
+def analyzer() -> SiteAnalyzer:
     """Return what a worker process thinks with."""
-    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+    return SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
 
 
 @pytest.mark.parametrize("start", batches(1000))
@@ -142,14 +142,14 @@ def test_bent_real_scripts_become_advice_or_reasons(start: int, adviser: Adviser
 
 
 @pytest.mark.parametrize("start", batches(300, COUNT // 2))
-def test_questions_become_answers(start: int, thinker: SiteThinker) -> None:
+def test_questions_become_answers(start: int, analyzer: SiteAnalyzer) -> None:
     for number in range(start, start + BATCH):
         random = Random(f"question {number}")
         case = fuzz_case(random)
         make = random.choice((advise_question, submit_question))
         question = make(random, case)
         with watched(f"question {number}"):
-            check_question(question, thinker)
+            check_question(question, analyzer)
 
 
 def check_scripts(start: int, adviser: Adviser, seeds: Sequence[Script]) -> None:
@@ -231,7 +231,7 @@ def check_harmless(text: str) -> None:
     assert text.isprintable(), [sign for sign in text if not sign.isprintable()][:5]
 
 
-def check_question(question: dict[str, Any], thinker: SiteThinker) -> None:
+def check_question(question: dict[str, Any], analyzer: SiteAnalyzer) -> None:
     """Check what the advisor does with a question: decoding, request, policy, thought, answer."""
     body = json.dumps({"v": 1, **question}).encode()
     try:
@@ -246,19 +246,19 @@ def check_question(question: dict[str, Any], thinker: SiteThinker) -> None:
         return
     assert isinstance(asked, AdviseQuestion | SubmitQuestion)
     if isinstance(asked, AdviseQuestion):
-        thought = advise_thought(asked, may_want=bool(asked.files))
+        query = build_advise_request(asked, may_want=bool(asked.files))
     else:
-        thought = submit_thought(asked)
-    assert key_of(context_of(0, thought), thought.text)
+        query = build_submit_request(asked)
+    assert key_of(context_of(0, query), query.text)
     rules = (PolicyRule(partition="a*", action="hold"), PolicyRule(account="*b*", qos="c?", action="reject"))
-    decision = decide(rules, thought.request)
-    advised = thinker.think(type(thought).unpacked(json.loads(json.dumps(thought.packed()))))
-    decision.enforces(advised, thought.request)
-    told = (*advised.lines, *advised.short_lines, *enforced_lines(decision, advised), advised.comment, advised.why)
+    decision = decide(rules, query.request)
+    analysis = analyzer.analyze(type(query).unpacked(json.loads(json.dumps(query.packed()))))
+    decision.enforces(analysis, query.request)
+    told = (*analysis.lines, *analysis.short_lines, *enforced_lines(decision, analysis), analysis.comment, analysis.why)
     for line in told:
         check_harmless(line)
-    assert len(advised.wanted) <= MAX_WANTED_FILES
-    assert len(advised.comment) < 400
-    json.dumps(advised.packed(), allow_nan=False)
-    sent = render_answer(Answer(status="advice", lines=advised.lines, comment=advised.comment))
+    assert len(analysis.wanted) <= MAX_WANTED_FILES
+    assert len(analysis.comment) < 400
+    json.dumps(analysis.packed(), allow_nan=False)
+    sent = render_answer(Answer(status="advice", lines=analysis.lines, comment=analysis.comment))
     assert sent[4:].isascii()

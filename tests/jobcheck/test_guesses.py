@@ -58,7 +58,7 @@ def test_a_gpu_with_several_meanings_is_an_input_that_decides() -> None:
     assert list(guesses(workload, [Assumption(field="gpu", value="a100-sxm-80gb", why="")])) == ["cluster.gpu"]
 
 
-def advised(script: str, efficiency: Efficiency = DEFAULT) -> Advice:
+def analysis(script: str, efficiency: Efficiency = DEFAULT) -> Advice:
     """Return the advice on a script."""
     adviser = Adviser(cluster=cluster("superpod-h100"), efficiency=efficiency, search=False)
     return adviser.advise(read_script(script, file="job.sh"))
@@ -73,14 +73,14 @@ def half_width(advice: Advice) -> float:
 
 def test_a_read_command_has_the_range_of_a_plan_with_every_input_stated() -> None:
     sigma = with_assumed(DEFAULT, (), Case(architecture="hopper", software="megatron-core")).spread.time_log_sigma
-    advice = advised(megatron_script(STATED))
+    advice = analysis(megatron_script(STATED))
     assert half_width(advice) == pytest.approx(math.exp(1.645 * sigma), rel=1e-3)  # 1.645 sigma hold 90 %
     assert {entry.field for entry in advice.assumed} >= {"plan.recompute", "plan.cp"}  # listed all the same
 
 
 def test_software_that_was_never_measured_on_the_chip_is_told_and_widens() -> None:
     elsewhere = replace(DEFAULT, fitted=frozenset({Case(architecture="ampere", software="megatron-core")}))
-    known, unknown = advised(megatron_script(STATED)), advised(megatron_script(STATED), elsewhere)
+    known, unknown = analysis(megatron_script(STATED)), analysis(megatron_script(STATED), elsewhere)
     assert "efficiency" not in {entry.field for entry in known.assumed}
     (note,) = (entry for entry in unknown.assumed if entry.field == "efficiency")
     assert note.value == "hopper/megatron-core"

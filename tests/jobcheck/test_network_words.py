@@ -37,7 +37,7 @@ def state_of(adviser: Adviser, *jobs: JobRecord, **flags: tuple[str, ...]) -> Li
     return Watch(SiteConfig(), adviser, CountingSlurm()).state(round_of(*jobs, **flags))
 
 
-def advised(adviser: Adviser, nodes: int, live: LiveState | None, wanted: NodesWanted = ANY_NODES) -> Advice:
+def analysis(adviser: Adviser, nodes: int, live: LiveState | None, wanted: NodesWanted = ANY_NODES) -> Advice:
     script = megatron_script(f"{FLAGS} --sequence-parallel --use-distributed-optimizer")
     workload = read_script(script, file="job.sh", request=SlurmRequest(nodes=nodes))
     advice = replace(adviser, live=live).advise(workload, wanted)
@@ -46,7 +46,7 @@ def advised(adviser: Adviser, nodes: int, live: LiveState | None, wanted: NodesW
 
 
 def test_without_slurm_the_fabric_is_advised_on_as_ever(adviser: Adviser) -> None:
-    advice = advised(adviser, 8, None)
+    advice = analysis(adviser, 8, None)
     assert str(network_line(advice)).startswith("8 nodes need 2 leaf groups; 100% of the traffic")
     assert shares_line(advice) is None
     assert document(advice)["interference"]["why"]
@@ -55,7 +55,7 @@ def test_without_slurm_the_fabric_is_advised_on_as_ever(adviser: Adviser) -> Non
 def test_free_nodes_of_one_unit_are_found_and_asked_for(adviser: Adviser) -> None:
     # all units but the last are taken in part
     held = training_job(1, ["n0", "n4", "n8", "n9"])
-    advice = advised(adviser, 4, state_of(adviser, held))
+    advice = analysis(adviser, 4, state_of(adviser, held))
     assert advice.placement.placement is not None
     assert sorted(advice.placement.placement.nodes) == ["n12", "n13", "n14", "n15"]
     line = str(network_line(advice))
@@ -68,12 +68,12 @@ def test_what_is_asked_for_depends_on_how_slurm_sees_the_fabric(
     adviser: Adviser, topology: str | None, flags: tuple[str, ...]
 ) -> None:
     live = replace(state_of(adviser), topology=topology)
-    assert advised(adviser, 4, live).placement.slurm_flags == flags
+    assert analysis(adviser, 4, live).placement.slurm_flags == flags
 
 
 def test_too_few_free_nodes_are_counted_and_the_fabric_is_shown(adviser: Adviser) -> None:
     live = state_of(adviser, training_job(1, ACROSS), n2=("DRAIN",), n3=("PLANNED",))
-    advice = advised(adviser, 8, live)
+    advice = analysis(adviser, 8, live)
     assert str(network_line(advice)).startswith("8 nodes need 2 leaf groups")
     assert "; 6 of 8 nodes are free now; " in str(network_line(advice))
     assert shares_line(advice) is None
@@ -83,7 +83,7 @@ def test_too_few_free_nodes_are_counted_and_the_fabric_is_shown(adviser: Adviser
 
 
 def test_scattered_free_nodes_are_compared_with_compact_ones(adviser: Adviser) -> None:
-    advice = advised(adviser, 4, state_of(adviser, training_job(1, [f"n{n}" for n in range(16) if n % 4])))
+    advice = analysis(adviser, 4, state_of(adviser, training_job(1, [f"n{n}" for n in range(16) if n % 4])))
     # a ring sends as much over the one cable up of a leaf as over one HCA, and that is as fast
     start = "4 of 4 free nodes lie in 4 leaf groups, "
     assert str(network_line(advice)).startswith(f"{start}no slower than the most compact ones;")
@@ -96,7 +96,7 @@ def test_scattered_free_nodes_are_compared_with_compact_ones(adviser: Adviser) -
 
 
 def test_a_job_on_the_same_links_is_named_with_what_both_lose(adviser: Adviser) -> None:
-    advice = advised(adviser, 8, state_of(adviser, training_job(4711, ACROSS)))
+    advice = analysis(adviser, 8, state_of(adviser, training_job(4711, ACROSS)))
     line = str(shares_line(advice))
     assert line.startswith("traffic of job 4711 on leaf")
     assert "'s uplinks: " in line
@@ -110,7 +110,7 @@ def test_a_job_on_the_same_links_is_named_with_what_both_lose(adviser: Adviser) 
 
 
 def test_a_job_that_costs_nothing_is_named_only_when_asked_for(adviser: Adviser) -> None:
-    advice = advised(adviser, 8, state_of(adviser, training_job(4711, ACROSS, step_s=100.0)))
+    advice = analysis(adviser, 8, state_of(adviser, training_job(4711, ACROSS, step_s=100.0)))
     assert shares_line(advice) is None
     assert str(shares_line(advice, even_if_harmless=True)).endswith("'s uplinks: no slower")
 
@@ -118,7 +118,7 @@ def test_a_job_that_costs_nothing_is_named_only_when_asked_for(adviser: Adviser)
 def test_quiet_nodes_are_preferred_and_the_rest_is_said(adviser: Adviser) -> None:
     # one unit is free as a whole; nodes of two units would meet the job on their leaves' cables
     held = training_job(4711, ["n0", "n1", "n4", "n5", "n8", "n9"])
-    advice = advised(adviser, 4, state_of(adviser, held))
+    advice = analysis(adviser, 4, state_of(adviser, held))
     line = str(shares_line(advice))
     assert line.startswith("no link with anybody on these nodes; on others up to ")
 
@@ -132,43 +132,43 @@ def test_quiet_nodes_are_preferred_and_the_rest_is_said(adviser: Adviser) -> Non
     ],
 )
 def test_why_free_nodes_are_not_known_is_said(adviser: Adviser, wanted: NodesWanted, why: str) -> None:
-    advice = advised(adviser, 4, state_of(adviser), wanted)
+    advice = analysis(adviser, 4, state_of(adviser), wanted)
     assert "free nodes not known: " in str(network_line(advice))
     assert why in str(network_line(advice))
 
 
 def test_partition_and_exclusion_of_the_job_count(adviser: Adviser) -> None:
     live = state_of(adviser)
-    assert advised(adviser, 4, live, NodesWanted(partitions=("gpu",))).placement.free_nodes == 16
-    assert advised(adviser, 4, live, NodesWanted(partitions=("cpu",))).placement.free_nodes == 0
+    assert analysis(adviser, 4, live, NodesWanted(partitions=("gpu",))).placement.free_nodes == 16
+    assert analysis(adviser, 4, live, NodesWanted(partitions=("cpu",))).placement.free_nodes == 0
     few = NodesWanted(exclude=frozenset(f"n{number}" for number in range(4)))
-    assert advised(adviser, 4, live, few).placement.free_nodes == 12
+    assert analysis(adviser, 4, live, few).placement.free_nodes == 12
     elsewhere = replace(adviser, default_partition="cpu")
-    assert advised(elsewhere, 4, live).placement.free_nodes == 0
+    assert analysis(elsewhere, 4, live).placement.free_nodes == 0
 
 
 def test_a_job_without_a_partition_goes_where_slurm_says_unless_the_site_says_otherwise(adviser: Adviser) -> None:
     live = replace(state_of(adviser), default_partition="cpu")
-    assert advised(adviser, 4, live).placement.free_nodes == 0
-    assert advised(adviser, 4, live, NodesWanted(partitions=("gpu",))).placement.free_nodes == 16
-    assert advised(replace(adviser, default_partition="gpu"), 4, live).placement.free_nodes == 16
+    assert analysis(adviser, 4, live).placement.free_nodes == 0
+    assert analysis(adviser, 4, live, NodesWanted(partitions=("gpu",))).placement.free_nodes == 16
+    assert analysis(replace(adviser, default_partition="gpu"), 4, live).placement.free_nodes == 16
 
 
 def test_an_old_state_is_said_to_be_old_and_a_very_old_one_not_used(adviser: Adviser) -> None:
     live = state_of(adviser)
-    assert "(as of 2 min ago)" in str(network_line(advised(adviser, 4, replace(live, age_s=130.0))))
-    line = str(network_line(advised(adviser, 4, replace(live, age_s=700.0))))
+    assert "(as of 2 min ago)" in str(network_line(analysis(adviser, 4, replace(live, age_s=130.0))))
+    line = str(network_line(analysis(adviser, 4, replace(live, age_s=700.0))))
     assert "; free nodes not known: Slurm has not answered for 12 min; " in line
 
 
 def test_while_loads_are_worked_out_free_nodes_are_known_already(adviser: Adviser) -> None:
     live = replace(state_of(adviser), wire=None, around={})
-    advice = advised(adviser, 4, live)
+    advice = analysis(adviser, 4, live)
     assert advice.placement.is_free
     assert "worked out" in document(advice)["interference"]["why"]
 
 
 def test_one_node_has_no_network_but_may_be_free(adviser: Adviser) -> None:
     busy = state_of(adviser, training_job(1, [f"n{number}" for number in range(16)]))
-    assert network_line(advised(adviser, 1, busy)) == "all traffic stays inside one node; 0 of 1 node is free now"
-    assert network_line(advised(adviser, 1, state_of(adviser))) == "all traffic stays inside one node"
+    assert network_line(analysis(adviser, 1, busy)) == "all traffic stays inside one node; 0 of 1 node is free now"
+    assert network_line(analysis(adviser, 1, state_of(adviser))) == "all traffic stays inside one node"

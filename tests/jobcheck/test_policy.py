@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.config import PolicyRule
+from opsk_jobcheck.analysis import Analysis
 from opsk_jobcheck.policy import SEVERITY, Decision, decide, enforced_lines
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.thinking import Advised
 
-CERTAIN = Advised(verdict="oom", oom_probability=0.999, why="will run out of GPU memory: 90 GiB of 79.1 GiB per GPU")
+CERTAIN = Analysis(verdict="oom", oom_probability=0.999, why="will run out of GPU memory: 90 GiB of 79.1 GiB per GPU")
 
 
 def rule(action: str, **fields: object) -> PolicyRule:
@@ -87,11 +87,11 @@ def test_only_a_certain_end_is_enforced() -> None:
     assert held.enforces(CERTAIN, job())
     assert not held.enforces(CERTAIN, SlurmRequest(is_heterogeneous=True))
     assert not held.enforces(CERTAIN, SlurmRequest(is_crontab=True))
-    assert not held.enforces(Advised(verdict="oom", oom_probability=0.95), job())
-    assert not held.enforces(Advised(verdict="oom", oom_probability=0.999, guessed=("plan.micro_batch",)), job())
-    assert not held.enforces(Advised(verdict="tight", oom_probability=0.999), job())
-    assert not held.enforces(Advised(verdict="unknown"), job())
-    assert not held.enforces(Advised(silent=True), job())
+    assert not held.enforces(Analysis(verdict="oom", oom_probability=0.95), job())
+    assert not held.enforces(Analysis(verdict="oom", oom_probability=0.999, guessed=("plan.micro_batch",)), job())
+    assert not held.enforces(Analysis(verdict="tight", oom_probability=0.999), job())
+    assert not held.enforces(Analysis(verdict="unknown"), job())
+    assert not held.enforces(Analysis(silent=True), job())
 
 
 @pytest.mark.parametrize("action", ["off", "shadow", "annotate", "advise"])
@@ -109,7 +109,7 @@ def test_what_is_shown_and_recorded() -> None:
 
 def test_a_held_user_is_told_why_what_fits_and_how_to_go_on() -> None:
     lines = enforced_lines(
-        Decision(action="hold"), Advised(verdict="oom", why="90 of 80 GiB", would_fit="--tp 2: 50 GiB")
+        Decision(action="hold"), Analysis(verdict="oom", why="90 of 80 GiB", would_fit="--tp 2: 50 GiB")
     )
     assert lines[0] == "held: 90 of 80 GiB"
     assert lines[1] == "would fit: --tp 2: 50 GiB"

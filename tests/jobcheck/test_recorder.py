@@ -135,7 +135,7 @@ def test_what_was_sent_is_in_the_store(tmp_path: Path) -> None:
         recording = Recording(site, lambda uid: uid == 0)
         assert recording.record(0, [encode(interval()), encode(interval())])
         assert recording.record(65534, [encode(interval("of another"))]), "taken; whose job it is is looked at later"
-        recording.advised(
+        recording.analysis(
             {"cluster": "c", "uid": 5, "script_hash": "abc", "verdict": "fits", "document": {"lines": []}}
         )
         engine = open_store(url, writing=False)
@@ -209,7 +209,7 @@ def test_a_writer_that_hangs_costs_a_refusal_and_no_time() -> None:
 def test_advice_is_kept_only_where_the_site_has_a_store() -> None:
     async def run() -> None:
         recording = Recording(SiteConfig(), lambda _: True)
-        recording.advised({"uid": 1})
+        recording.analysis({"uid": 1})
         assert recording._writer.process is None
         await recording.close()
 

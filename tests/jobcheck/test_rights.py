@@ -80,7 +80,7 @@ def test_nobody_asks_for_others_whatever_he_claims_to_be(passable_path: Path) ->
         assert answer == {"v": 1, "status": "error", "error": "not allowed to ask for others"}
     records = advisor.records_when(lambda found: len(found) == 2)
     assert [(entry["uid"], entry.get("for_uid")) for entry in records] == [(NOBODY.pw_uid, None)] * 2
-    assert advisor.thoughts == 0
+    assert advisor.analyses == 0
     advisor.stop()
 
 
@@ -91,7 +91,7 @@ def test_what_one_user_was_told_is_no_answer_for_another(passable_path: Path) ->
     with advisor.client() as client:
         client.ask(kind="advise", script=SCRIPT, options_json=GPUS)
     as_nobody(advisor, kind="advise", script=SCRIPT, options_json=GPUS, uid=0)
-    eventually(lambda: advisor.thoughts, lambda count: count == 2)
+    eventually(lambda: advisor.analyses, lambda count: count == 2)
     stored = [entry.get("stored") for entry in advisor.records_when(lambda found: len(found) == 2)]
     assert True not in stored
     advisor.stop()

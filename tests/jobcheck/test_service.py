@@ -72,11 +72,11 @@ def test_the_submit_question_gets_the_stored_answer(advisor: RunningAdvisor) -> 
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS)
         client.ask(kind="advise", script=text, options_json=GPUS, files={"/a/config.json": "{}"})
-        before = advisor.thoughts
+        before = advisor.analyses
         answer = client.ask(kind="submit", uid=UID, script=text, job=JOB)
     assert answer["comment"] == "opsk:v1 verdict=fits"
     assert answer["lines"] == ["short model headline", "short memory fits 2 nodes on lab"]
-    assert advisor.thoughts == before
+    assert advisor.analyses == before
 
 
 def test_a_script_of_a_sweep_gets_the_answer_of_the_one_before(advisor: RunningAdvisor) -> None:
@@ -87,10 +87,10 @@ def test_a_script_of_a_sweep_gets_the_answer_of_the_one_before(advisor: RunningA
     other = text.replace("FAKE seed 5", "FAKE seed 678")
     with advisor.client() as client:
         first = client.ask(kind="advise", script=text, script_name="/a/1.sh", options_json=GPUS)
-        before = advisor.thoughts
+        before = advisor.analyses
         second = client.ask(kind="advise", script=other, script_name="/a/2.sh", options_json=GPUS)
         answer = client.ask(kind="submit", uid=UID, script=other, job=JOB)
-    assert advisor.thoughts == before
+    assert advisor.analyses == before
     assert second["lines"] == first["lines"]
     assert first["comment"] == f"opsk:v1 verdict=fits hash={short_hash(text)}"
     assert second["comment"] == answer["comment"] == f"opsk:v1 verdict=fits hash={short_hash(other)}"
@@ -195,14 +195,14 @@ def test_a_slow_script_is_answered_later_and_thought_through_in_the_background(a
     text = script("sleep 1.5")
     with advisor.client() as client:
         assert client.ask(kind="submit", uid=UID, script=text, job=JOB)["status"] == "later"
-    before = advisor.thoughts
+    before = advisor.analyses
 
     def again() -> str:
         with advisor.client() as client:
             return str(client.ask(kind="submit", uid=UID, script=text, job=JOB)["status"])
 
     eventually(again, lambda status: status == "advice")
-    assert advisor.thoughts == before
+    assert advisor.analyses == before
 
 
 def test_a_hook_that_has_little_time_left_is_answered_in_it(advisor: RunningAdvisor) -> None:
@@ -237,11 +237,11 @@ def test_a_script_that_broke_the_analysis_is_not_tried_again(advisor: RunningAdv
     text = script("crash")
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS)
-        before = advisor.thoughts
+        before = advisor.analyses
         client.ask(kind="advise", script=text, options_json=GPUS)
         client.ask(kind="submit", uid=UID, script=text, job=JOB)
     # The second round of cli_filter is a question of its own: it may bring files.
-    assert advisor.thoughts <= before + 1
+    assert advisor.analyses <= before + 1
 
 
 def test_a_long_answer_is_cut_to_what_a_hook_reads(advisor: RunningAdvisor) -> None:

@@ -38,14 +38,14 @@ def test_two_hundred_clients_at_once_are_all_answered(advisor: RunningAdvisor) -
                 answer = client.ask(kind="ping")
             answers.append(answer["status"])
 
-    before = advisor.thoughts
+    before = advisor.analyses
     threads = [threading.Thread(target=one, args=(number,)) for number in range(200)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(answers) == ["advice"] * 100 + ["pong"] * 100
-    assert advisor.thoughts == before + 1
+    assert advisor.analyses == before + 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,7 +124,7 @@ def test_ordinary_users_may_not_ask_for_others() -> None:
         words = ["/usr/bin/python3", "-c", ASK_AS_SOMEBODY, str(running.socket), json.dumps(questions)]
         done = subprocess.run(words, user=NOBODY, capture_output=True, text=True, check=True)
         running.stop()
-        refused, advised = (json.loads(line) for line in done.stdout.splitlines())
+        refused, analysis = (json.loads(line) for line in done.stdout.splitlines())
         assert refused["status"] == "error"
-        assert advised["status"] == "advice"
+        assert analysis["status"] == "advice"
         assert [record["uid"] for record in running.records()] == [NOBODY, NOBODY]

@@ -105,12 +105,12 @@ def test_advice_for_another_environment_holds_nobody(advisor: RunningAdvisor) ->
     text = script()
     with advisor.client() as client:
         client.ask(kind="advise", script=text, options_json=GPUS % "held", env={"TP": "4"})
-        before = advisor.thoughts
+        before = advisor.analyses
         question = {"kind": "submit", "uid": UID, "script": text, "job": job("held")}
         client.ask(**question, env={"TP": "4", "SLURM_SUBMIT_DIR": "/x"})
-        assert advisor.thoughts == before
+        assert advisor.analyses == before
         client.ask(**question, env={"TP": "8"})
-    assert advisor.thoughts == before + 1
+    assert advisor.analyses == before + 1
 
 
 def test_annotate_gives_the_record_only(advisor: RunningAdvisor) -> None:
@@ -123,21 +123,21 @@ def test_annotate_gives_the_record_only(advisor: RunningAdvisor) -> None:
 
 
 def test_shadow_thinks_and_says_nothing(advisor: RunningAdvisor) -> None:
-    text, before = script("oom 0.999"), advisor.thoughts
+    text, before = script("oom 0.999"), advisor.analyses
     with advisor.client() as client:
         assert client.ask(kind="advise", script=text, options_json=GPUS % "shadow") == {"v": 1, "status": "silent"}
         answer = client.ask(kind="submit", uid=UID, script=text, job=job("shadow"))
     assert answer == {"v": 1, "status": "silent"}
-    assert advisor.thoughts == before + 1
+    assert advisor.analyses == before + 1
 
 
 @pytest.mark.parametrize("partition", ["off", "never-again"])
 def test_off_does_not_even_think(advisor: RunningAdvisor, partition: str) -> None:
-    text, before = script(), advisor.thoughts
+    text, before = script(), advisor.analyses
     with advisor.client() as client:
         assert client.ask(kind="advise", script=text, options_json=GPUS % partition)["status"] == "silent"
         assert client.ask(kind="submit", uid=UID, script=text, job=job(partition))["status"] == "silent"
-    assert advisor.thoughts == before
+    assert advisor.analyses == before
 
 
 def test_a_job_without_a_partition_goes_to_the_default_one(advisor: RunningAdvisor) -> None:

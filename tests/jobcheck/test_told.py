@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from opsk.config import SiteConfig
-from opsk_jobcheck import site_thinker
+from opsk_jobcheck import site_analyzer
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site_thinker import SiteThinker
+from opsk_jobcheck.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.stored import AdviceStore, context_of, script_hash
-from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.told import ToldBefore
 
 SCRIPT = (
@@ -24,33 +24,33 @@ SCRIPT = (
     "--micro-batch-size 1 --global-batch-size 128 --vocab-size 50257 --use-distributed-optimizer\n"
 )
 REQUEST = SlurmRequest(nodes=2, gpus_per_node=8)
-FIRST = Thought(text=SCRIPT, file="job.sh", request=REQUEST, files={})
+FIRST = AnalysisRequest(text=SCRIPT, file="job.sh", request=REQUEST, files={})
 
 
 @pytest.fixture
-def thinker(monkeypatch: pytest.MonkeyPatch) -> SiteThinker:
-    monkeypatch.setattr(site_thinker, "SLOW_S", 60.0)  # this machine may be busy
-    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+def analyzer(monkeypatch: pytest.MonkeyPatch) -> SiteAnalyzer:
+    monkeypatch.setattr(site_analyzer, "SLOW_S", 60.0)  # this machine may be busy
+    return SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
 
 
-def anew(thinker: SiteThinker, thought: Thought) -> Advised:
-    """Return what a thinker says that was asked nothing before."""
+def anew(analyzer: SiteAnalyzer, query: AnalysisRequest) -> Analysis:
+    """Return what an analyzer says that was asked nothing before."""
     names = ("_adviser", "_verdicts_only", "_told_before")
-    before = {name: getattr(thinker, name) for name in names}
+    before = {name: getattr(analyzer, name) for name in names}
     for name in names[:2]:
-        setattr(thinker, name, replace(before[name], kept=Kept()))
-    thinker._told_before = ToldBefore()
+        setattr(analyzer, name, replace(before[name], kept=Kept()))
+    analyzer._told_before = ToldBefore()
     try:
-        return thinker.think(thought)
+        return analyzer.analyze(query)
     finally:
         for name, held in before.items():
-            setattr(thinker, name, held)
+            setattr(analyzer, name, held)
 
 
-def predictions(thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def predictions(analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list that grows whenever something is worked out."""
     worked_out: list[object] = []
-    kind = type(thinker._adviser)
+    kind = type(analyzer._adviser)
     advise = kind.advise
 
     def counted(self: object, *arguments: object) -> object:
@@ -62,46 +62,46 @@ def predictions(thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch) -> list[o
 
 
 def test_another_seed_is_told_the_same_without_working_it_out(
-    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+    analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = thinker.think(FIRST)
-    worked_out = predictions(thinker, monkeypatch)
+    first = analyzer.analyze(FIRST)
+    worked_out = predictions(analyzer, monkeypatch)
     text = SCRIPT.replace("SEED=1", "SEED=2")
-    second = thinker.think(replace(FIRST, text=text))
+    second = analyzer.analyze(replace(FIRST, text=text))
     assert not worked_out
     assert replace(second, comment="", free=()) == replace(first, comment="")
     assert script_hash(text)[:12] in second.comment
-    assert second == anew(thinker, replace(FIRST, text=text))
+    assert second == anew(analyzer, replace(FIRST, text=text))
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(thinker: SiteThinker, quick: bool) -> None:
+def test_what_is_told_of_a_form_is_what_would_be_thought_of_the_script(analyzer: SiteAnalyzer, quick: bool) -> None:
     """Through the store, as the advisor does it, which then asks no worker."""
     store = AdviceStore(time.monotonic)
     for seed in (1, 2):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
-        store.put(context_of(1, asked), 1, asked, thinker.think(asked))
+        store.put(context_of(1, asked), 1, asked, analyzer.analyze(asked))
     for seed in ("3", "12345678", "0", "1e-7"):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), quick=quick)
         found = store.of_form(context_of(1, asked), 1, asked)
         assert found is not None
-        assert found.advised == replace(anew(thinker, asked), free=())
+        assert found.analysis == replace(anew(analyzer, asked), free=())
     other = replace(FIRST, text=SCRIPT.replace("--num-layers 24", "--num-layers 48"), quick=quick)
     assert store.of_form(context_of(1, other), 1, other) is None
 
 
 def test_a_script_that_takes_long_to_read_is_not_read_again_to_learn_from(
-    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+    analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site_thinker, "SLOW_S", -1.0)
+    monkeypatch.setattr(site_analyzer, "SLOW_S", -1.0)
     for seed in (1, 2, 3):
-        assert thinker.think(replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"))).free == ()
+        assert analyzer.analyze(replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"))).free == ()
 
 
-def test_nothing_is_learned_in_a_crowd(thinker: SiteThinker) -> None:
+def test_nothing_is_learned_in_a_crowd(analyzer: SiteAnalyzer) -> None:
     for seed in (1, 2, 3):
         asked = replace(FIRST, text=SCRIPT.replace("SEED=1", f"SEED={seed}"), is_hurried=True)
-        assert thinker.think(asked).free == ()
+        assert analyzer.analyze(asked).free == ()
 
 
 @pytest.mark.parametrize(
@@ -121,24 +121,26 @@ def test_nothing_is_learned_in_a_crowd(thinker: SiteThinker) -> None:
     ],
     ids=["layers", "line", "off", "file", "quick", "long", "short", "ascii", "array", "partition", "memory"],
 )
-def test_whatever_is_told_otherwise_is_told_as_if_it_were_the_first(thinker: SiteThinker, other: Thought) -> None:
+def test_whatever_is_told_otherwise_is_told_as_if_it_were_the_first(
+    analyzer: SiteAnalyzer, other: AnalysisRequest
+) -> None:
     for first, second in ((FIRST, other), (other, FIRST)):
-        thinker._told_before = ToldBefore()
-        thinker.think(first)
-        assert thinker.think(second) == anew(thinker, second)
+        analyzer._told_before = ToldBefore()
+        analyzer.analyze(first)
+        assert analyzer.analyze(second) == anew(analyzer, second)
 
 
-def test_what_was_cut_short_is_worked_out_when_there_is_time(thinker: SiteThinker) -> None:
+def test_what_was_cut_short_is_worked_out_when_there_is_time(analyzer: SiteAnalyzer) -> None:
     text = SCRIPT.replace("--num-layers 24", "--num-layers 30")
-    hurried = thinker.think(replace(FIRST, text=text, is_hurried=True))
-    full = thinker.think(replace(FIRST, text=text))
+    hurried = analyzer.analyze(replace(FIRST, text=text, is_hurried=True))
+    full = analyzer.analyze(replace(FIRST, text=text))
     assert hurried.is_short
     assert not full.is_short
-    assert thinker.think(replace(FIRST, text=text, is_hurried=True)) == full
+    assert analyzer.analyze(replace(FIRST, text=text, is_hurried=True)) == full
 
 
 def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
-    thinker: SiteThinker, monkeypatch: pytest.MonkeyPatch
+    analyzer: SiteAnalyzer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reader:
         now = LiveState(nodes=(), generation="one")
@@ -147,10 +149,10 @@ def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
             return self.now
 
     reader = Reader()
-    thinker._live = reader  # type: ignore[assignment]
-    thinker.think(FIRST)
-    worked_out = predictions(thinker, monkeypatch)
-    thinker.think(FIRST)
+    analyzer._live = reader  # type: ignore[assignment]
+    analyzer.analyze(FIRST)
+    worked_out = predictions(analyzer, monkeypatch)
+    analyzer.analyze(FIRST)
     assert not worked_out
     for state in (
         replace(reader.now, generation="two"),
@@ -160,5 +162,5 @@ def test_another_state_of_the_cluster_or_an_old_one_is_looked_at_anew(
         replace(reader.now, age_s=61.0),
     ):
         before, reader.now = len(worked_out), state
-        thinker.think(FIRST)
+        analyzer.analyze(FIRST)
         assert len(worked_out) == before + 1

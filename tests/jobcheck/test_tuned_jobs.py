@@ -20,18 +20,18 @@ TRAIN = (
 )
 
 
-def advised(flags: str, *, gpus: int = 1) -> Advice:
+def analysis(flags: str, *, gpus: int = 1) -> Advice:
     return ADVISER.advise(read_script(f"{HEAD.format(gpus=gpus)}{TRAIN} {flags}\n", file="job.sh"))
 
 
 def memory_gib(flags: str) -> float:
-    prediction = advised(flags).prediction
+    prediction = analysis(flags).prediction
     assert prediction is not None
     return float(prediction.memory.total_bytes.expected) / 2**30
 
 
 def test_adapters_get_a_verdict_and_are_named_first() -> None:
-    advice = advised("--finetuning_type lora --lora_rank 16 --lora_target all --quantization_bit 4")
+    advice = analysis("--finetuning_type lora --lora_rank 16 --lora_target all --quantization_bit 4")
     assert (advice.verdict, advice.why_unknown) == (Verdict.FITS, ())
     assert headline(advice).text.endswith("LoRA rank 16, 4-bit base")
 
@@ -46,5 +46,5 @@ def test_a_frozen_base_takes_less_than_a_trained_one_and_a_quantised_one_least()
 
 
 def test_replicas_of_a_base_that_fits_are_no_waste() -> None:
-    kinds = {entry.kind for entry in advised("--finetuning_type lora", gpus=8).waste}
+    kinds = {entry.kind for entry in analysis("--finetuning_type lora", gpus=8).waste}
     assert WasteKind.SHARDING not in kinds

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 
 from opsk.config import SiteConfig
+from opsk_jobcheck.analysis import AnalysisRequest
 from opsk_jobcheck.protocol import frame
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.thinking import Thought
 
-THOUGHT = Thought(text="FAKE sleep 0.3\n", file="", request=SlurmRequest(), files={})
+THOUGHT = AnalysisRequest(text="FAKE sleep 0.3\n", file="", request=SlurmRequest(), files={})
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_worker_whose_advisor_was_killed_ends_without_a_word(orders: str, afte
     ours, theirs = socket.socketpair()
     with theirs:
         worker = subprocess.Popen(
-            (sys.executable, "-m", "tests.fakes.thinker"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+            (sys.executable, "-m", "tests.fakes.analyzer"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
         )
     with ours:
         ours.sendall(frame(SiteConfig().model_dump_json().encode()))

@@ -68,7 +68,7 @@ def _free(placed: PlacementAdvice) -> dict[str, Any] | None:
     }
 
 
-def advised_interference(advice: Advice) -> dict[str, Any]:
+def interference_document(advice: Advice) -> dict[str, Any]:
     """Return the keys of ``opsk place``, with a range of slow-downs; without running jobs only ``why``."""
     placed = advice.placement
     live, sharing = placed.live, placed.sharing

@@ -113,8 +113,8 @@ def ways_out(advice: Advice) -> Iterator[Line]:
     is_larger = any(change.axis == "nodes" for entry in advice.suggestions for change in entry.changes)
     if searched and (is_larger or not advice.suggestions):
         fits = "is predicted to fit" if advice.verdict is Verdict.OOM else "fits for sure"
-        advised = "" if is_larger else ": ask for more GPUs"
-        yield continued(f"→ no plan on these GPUs {fits}{advised}", Weight.WAY_OUT)
+        analysis = "" if is_larger else ": ask for more GPUs"
+        yield continued(f"→ no plan on these GPUs {fits}{analysis}", Weight.WAY_OUT)
     for index, entry in enumerate(advice.suggestions):
         weight = Weight.WAY_OUT if index == 0 else Weight.SECOND
         text = f"→ {words_of(entry)}: {effect(entry)}"

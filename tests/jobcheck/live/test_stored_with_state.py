@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 from opsk.config import AdvisorConfig
+from opsk_jobcheck.analysis import Analysis
 from opsk_jobcheck.answering import Answerer, Conversation
 from opsk_jobcheck.listening import Peer
 from opsk_jobcheck.protocol import AdviseQuestion, Answer
 from opsk_jobcheck.requested import advise_request
-from opsk_jobcheck.thinking import Advised
 
 
 class CountingPool:
@@ -19,9 +19,9 @@ class CountingPool:
     def __init__(self) -> None:
         self.asked = 0
 
-    def think(self, *_: object, then: Callable[[Advised, dict[str, float]], None], **__: object) -> None:
+    def analyze(self, *_: object, then: Callable[[Analysis, dict[str, float]], None], **__: object) -> None:
         self.asked += 1
-        then(Advised(verdict="fits", lines=(f"answer {self.asked}",)), {})
+        then(Analysis(verdict="fits", lines=(f"answer {self.asked}",)), {})
 
 
 def test_a_new_state_asks_again_and_the_same_does_not() -> None:

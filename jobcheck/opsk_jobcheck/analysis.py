@@ -1,7 +1,7 @@
 """What does the advisor ask of its adviser? The port between the service and the analysis.
 
 The analysis is slow beside a socket and works on hostile text, so it runs in processes of its own: see ``worker``. The
-real one is `SiteThinker`, which nobody but a worker loads.
+real one is `SiteAnalyzer`, which nobody but a worker loads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opsk_jobcheck.request import SlurmRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thought:
+class AnalysisRequest:
     """A script to think about.
 
     Parameters
@@ -55,7 +55,7 @@ class Thought:
         return {**_stated(self), "request": _stated(self.request)}  # asdict would copy all texts, one by one
 
     @classmethod
-    def unpacked(cls, document: Mapping[str, Any]) -> Thought:
+    def unpacked(cls, document: Mapping[str, Any]) -> AnalysisRequest:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         request = _known(SlurmRequest, document["request"])
         if request.get("arguments") is not None:
@@ -64,7 +64,7 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advised:
+class Analysis:
     """What came of it; every text is harmless and without prefix.
 
     Parameters
@@ -112,7 +112,7 @@ class Advised:
         return _stated(self)
 
     @classmethod
-    def unpacked(cls, document: Mapping[str, Any]) -> Advised:
+    def unpacked(cls, document: Mapping[str, Any]) -> Analysis:
         """Return what ``packed`` packed; what a newer release packed beside it is passed over."""
         lists = {name: tuple(document[name]) for name in _LISTS if name in document}
         return cls(**{**_known(cls, document), **lists})
@@ -136,13 +136,13 @@ def _defaults_of(kind: type) -> dict[str, Any]:
     }
 
 
-_DEFAULTS: dict[type, dict[str, Any]] = {kind: _defaults_of(kind) for kind in (SlurmRequest, Thought, Advised)}
+_DEFAULTS: dict[type, dict[str, Any]] = {kind: _defaults_of(kind) for kind in (SlurmRequest, AnalysisRequest, Analysis)}
 """To ask Python for the fields takes longer than to read them."""
 _LISTS = ("wanted", "lines", "short_lines", "guessed", "free")
 
 
-class Thinker(Protocol):
+class Analyzer(Protocol):
     """Thinks about scripts; may be slow, may fail."""
 
-    def think(self, thought: Thought) -> Advised:
+    def analyze(self, query: AnalysisRequest) -> Analysis:
         """Return what is to be said about one script."""

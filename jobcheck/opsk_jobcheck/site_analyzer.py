@@ -13,6 +13,7 @@ from pathlib import Path
 from opsk.config import SiteConfig
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import Advice
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.document import kept_text, record
 from opsk_jobcheck.enforcing import memory_guesses, oom_probability, why_oom, would_fit
 from opsk_jobcheck.kept import Kept
@@ -27,7 +28,6 @@ from opsk_jobcheck.rendering import lines, per_task, short_lines
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.site import site_adviser
 from opsk_jobcheck.stored import short_hash
-from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.told import Told, ToldBefore
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ SLOW_S = 0.05
 """A script whose reading takes longer is not read once more to learn about it."""
 
 
-class SiteThinker:
+class SiteAnalyzer:
     """The real analysis for one site.
 
     Raises
@@ -64,59 +64,69 @@ class SiteThinker:
 
     def _warm_up(self) -> None:
         """Think once about a script of our own: the first user is not to wait for what every process loads once."""
-        thought = Thought(text=WARM_UP, file="", request=SlurmRequest(nodes=2, gpus_per_node=8), files={})
+        query = AnalysisRequest(text=WARM_UP, file="", request=SlurmRequest(nodes=2, gpus_per_node=8), files={})
         try:
             for quick in (True, False):
-                self.think(replace(thought, quick=quick))
+                self.analyze(replace(query, quick=quick))
         except Exception:
             log.exception("no advice on a script of our own")
 
-    def think(self, thought: Thought) -> Advised:
+    def analyze(self, query: AnalysisRequest) -> Analysis:
         """Return the advice; nothing here opens a path that the script names."""
-        request = self._on_partition(thought.request)
-        read = partial(read_script, thought.text, file=thought.file, request=request, files=thought.files)
+        request = self._on_partition(query.request)
+        read = partial(
+            read_script,
+            query.text,
+            file=query.file,
+            request=request,
+            files=query.files,
+        )
         began = time.monotonic()
         workload = read()
-        is_slow = thought.is_hurried or time.monotonic() - began > SLOW_S
-        free = () if is_slow else self._free(thought, request, workload, read)
-        advised = self._advised(thought, workload)
-        return replace(advised, free=free) if free else advised
+        is_slow = query.is_hurried or time.monotonic() - began > SLOW_S
+        free = () if is_slow else self._free(query, request, workload, read)
+        analysis = self._build_analysis(query, workload)
+        return replace(analysis, free=free) if free else analysis
 
     def _free(
-        self, thought: Thought, request: SlurmRequest, workload: Workload, read: Callable[..., Workload]
+        self,
+        query: AnalysisRequest,
+        request: SlurmRequest,
+        workload: Workload,
+        read: Callable[..., Workload],
     ) -> tuple[int, ...]:
         """Return which numbers of the script what was read does not depend on, as far as that is known."""
-        numbered = Numbered.of(thought.text)
+        numbered = Numbered.of(query.text)
         if numbered is None:
             return ()
-        files = tuple((path, text_digest(text)) for path, text in sorted(thought.files.items()))
-        context = (thought.file, request, files)
+        files = tuple((path, text_digest(text)) for path, text in sorted(query.files.items()))
+        context = (query.file, request, files)
         return self._free_numbers.of(numbered, context, workload, lambda places: read(numbers_at=places))
 
-    def _advised(self, thought: Thought, workload: Workload) -> Advised:
+    def _build_analysis(self, query: AnalysisRequest, workload: Workload) -> Analysis:
         """Return the advice on what was read."""
-        known = {*thought.files, *thought.unread}
+        known = {*query.files, *query.unread}
         wanted = tuple(path for path in workload.wanted_files if path not in known)[:MAX_FILES]
-        if wanted and thought.may_want:
+        if wanted and query.may_want:
             # a wrapper trains nothing by itself: what it starts or sources may
-            return Advised(wanted=wanted)
+            return Analysis(wanted=wanted)
         if not workload.is_training:
-            return Advised(silent=True)
-        live = self._live.state() if self._live is not None and not thought.quick else None
-        asked = ANY_NODES if thought.quick else wanted_nodes(thought.text, thought.request)
+            return Analysis(silent=True)
+        live = self._live.state() if self._live is not None and not query.quick else None
+        asked = ANY_NODES if query.quick else wanted_nodes(query.text, query.request)
 
         def worked_out() -> Told:
             adviser = self._verdicts_only
-            if not thought.quick:
-                adviser = replace(self._adviser, live=live, is_hurried=thought.is_hurried)
-            return self._told(adviser.advise(workload, asked), thought)
+            if not query.quick:
+                adviser = replace(self._adviser, live=live, is_hurried=query.is_hurried)
+            return self._told(adviser.advise(workload, asked), query)
 
-        told = self._told_before.get(workload, asked, thought, live, worked_out)
-        return told.of_script(short_hash(thought.text))
+        told = self._told_before.get(workload, asked, query, live, worked_out)
+        return told.of_script(short_hash(query.text))
 
-    def _told(self, advice: Advice, thought: Thought) -> Told:
-        said = _advised(advice, thought)
-        return Told(advised=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice))
+    def _told(self, advice: Advice, query: AnalysisRequest) -> Told:
+        said = _build_analysis(advice, query)
+        return Told(analysis=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice))
 
     def _on_partition(self, request: SlurmRequest) -> SlurmRequest:
         """Return a request with the nodes that its partition gives, where it asks for no number and Slurm was asked."""
@@ -124,11 +134,11 @@ class SiteThinker:
         return live.with_least_nodes(request, self._adviser.default_partition) if live is not None else request
 
 
-def _advised(advice: Advice, thought: Thought) -> Advised:
+def _build_analysis(advice: Advice, query: AnalysisRequest) -> Analysis:
     """Return what is said of one piece of advice, without its record."""
-    is_array, plain = thought.request.is_array, thought.ascii_only
-    told = lines(advice, thought.detail, ascii_only=plain) if not thought.quick else ()
-    return Advised(
+    is_array, plain = query.request.is_array, query.ascii_only
+    told = lines(advice, query.detail, ascii_only=plain) if not query.quick else ()
+    return Analysis(
         opted_out=advice.workload.opted_out,
         verdict=str(advice.verdict),
         is_short=advice.is_short,

@@ -5,31 +5,31 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.thinking import Advised, Thought
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 
 
 @given(words, st.lists(words, max_size=3), st.dictionaries(words, words, max_size=3))
 def test_a_thought_survives_the_way_to_its_worker(text: str, arguments: list[str], files: dict[str, str]) -> None:
-    asked = Thought(
+    asked = AnalysisRequest(
         text=text, file="s", request=SlurmRequest(arguments=tuple(arguments), environment=files), files=files
     )
-    assert Thought.unpacked(asked.packed()) == asked
+    assert AnalysisRequest.unpacked(asked.packed()) == asked
 
 
 @given(st.lists(words, max_size=3), words)
 def test_advice_survives_the_way_from_its_worker(lines: list[str], comment: str) -> None:
-    advised = Advised(verdict="fits", lines=tuple(lines), comment=comment)
-    assert Advised.unpacked(advised.packed()) == advised
+    analysis = Analysis(verdict="fits", lines=tuple(lines), comment=comment)
+    assert Analysis.unpacked(analysis.packed()) == analysis
 
 
 def test_what_a_newer_release_packs_beside_is_passed_over() -> None:
     """An advisor that was not restarted after an upgrade starts workers of the new release."""
-    thought = Thought(text="#!/bin/sh\n", file="a.sh", request=SlurmRequest(nodes=2), files={})
-    packed = thought.packed()
+    query = AnalysisRequest(text="#!/bin/sh\n", file="a.sh", request=SlurmRequest(nodes=2), files={})
+    packed = query.packed()
     newer = packed | {"later": 1, "request": packed["request"] | {"later": 2}}
-    assert Thought.unpacked(newer) == thought
-    advised = Advised(verdict="fits", lines=("a",))
-    assert Advised.unpacked(advised.packed() | {"later": 3}) == advised
+    assert AnalysisRequest.unpacked(newer) == query
+    analysis = Analysis(verdict="fits", lines=("a",))
+    assert Analysis.unpacked(analysis.packed() | {"later": 3}) == analysis

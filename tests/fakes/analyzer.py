@@ -13,8 +13,8 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.stored import short_hash
-from opsk_jobcheck.thinking import Advised, Thought
 from opsk_jobcheck.worker import run
 
 
@@ -26,15 +26,15 @@ class OrderedThinker:
             raise ConfigError("missing: no such cluster", hint="name another")
         self.cluster = site.cluster or "none"
 
-    def think(self, thought: Thought) -> Advised:
+    def analyze(self, query: AnalysisRequest) -> Analysis:
         """Carry out the orders in the text."""
         if os.environ.get("FAKE_COUNT"):
             with Path(os.environ["FAKE_COUNT"]).open("a", encoding="ascii") as out:
                 out.write("x")
-        orders = [line.split()[1:] for line in thought.text.splitlines() if line.startswith("FAKE ")]
+        orders = [line.split()[1:] for line in query.text.splitlines() if line.startswith("FAKE ")]
         wanted: tuple[str, ...] = ()
         free: tuple[int, ...] = ()
-        lines = ["model headline", f"memory fits {thought.request.nodes} nodes on {self.cluster}"]
+        lines = ["model headline", f"memory fits {query.request.nodes} nodes on {self.cluster}"]
         for order in orders:
             match order:
                 case ["sleep", seconds]:
@@ -46,18 +46,18 @@ class OrderedThinker:
                 case ["raise"]:
                     raise ValueError("as ordered")
                 case ["want", *paths]:
-                    wanted = tuple(path for path in paths if path not in {*thought.files, *thought.unread})
+                    wanted = tuple(path for path in paths if path not in {*query.files, *query.unread})
                 case ["then", *paths]:  # the first wanted, once it is read the next
-                    known = {*thought.files, *thought.unread}
+                    known = {*query.files, *query.unread}
                     wanted = next(((path,) for path in paths if path not in known), ())
                 case ["free", *numbers]:
                     free = tuple(map(int, numbers))
                 case ["silent"]:
-                    return Advised(silent=True)
+                    return Analysis(silent=True)
                 case ["unknown"]:
-                    return Advised(verdict="unknown", lines=("cannot tell",), comment="opsk:v1 verdict=unknown")
+                    return Analysis(verdict="unknown", lines=("cannot tell",), comment="opsk:v1 verdict=unknown")
                 case ["oom", probability, *guessed]:
-                    return Advised(
+                    return Analysis(
                         verdict="oom",
                         lines=tuple(lines),
                         short_lines=tuple(lines[:2]),
@@ -67,22 +67,22 @@ class OrderedThinker:
                         why="as ordered",
                     )
                 case ["optout"]:
-                    return Advised(opted_out=True, verdict="fits", lines=("said nowhere",), comment="kept nowhere")
+                    return Analysis(opted_out=True, verdict="fits", lines=("said nowhere",), comment="kept nowhere")
                 case ["detail"]:
-                    lines.append(f"detail {thought.detail}")
+                    lines.append(f"detail {query.detail}")
                 case ["lines", count]:
                     lines = [f"line {number} " + "x" * 3000 for number in range(int(count))]
-        if wanted and thought.may_want:
-            return Advised(wanted=wanted)
-        if thought.is_hurried:
+        if wanted and query.may_want:
+            return Analysis(wanted=wanted)
+        if query.is_hurried:
             lines.append("in a hurry")
-        lines += [f"file {name} {len(text)}" for name, text in sorted(thought.files.items())]
-        return Advised(
+        lines += [f"file {name} {len(text)}" for name, text in sorted(query.files.items())]
+        return Analysis(
             verdict="fits",
-            is_short=thought.is_hurried,
+            is_short=query.is_hurried,
             lines=tuple(lines),
             short_lines=tuple(f"short {line}"[:80] for line in lines[:2]),
-            comment=f"opsk:v1 verdict=fits hash={short_hash(thought.text)}" if free else "opsk:v1 verdict=fits",
+            comment=f"opsk:v1 verdict=fits hash={short_hash(query.text)}" if free else "opsk:v1 verdict=fits",
             free=free,
         )
 

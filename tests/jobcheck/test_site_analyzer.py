@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from opsk.config import SiteConfig
+from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site_thinker import SiteThinker
-from opsk_jobcheck.thinking import Advised, Thought
+from opsk_jobcheck.site_analyzer import SiteAnalyzer
 
 LAUNCH = (
     "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n"
@@ -24,46 +24,46 @@ LAUNCH = (
 
 
 @pytest.fixture(scope="module")
-def thinker() -> SiteThinker:
-    return SiteThinker(SiteConfig(cluster="superpod-h100"))
+def analyzer() -> SiteAnalyzer:
+    return SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
 
 
-def thought(text: str, **fields: object) -> Thought:
+def query(text: str, **fields: object) -> AnalysisRequest:
     fields = {"file": "train.sh", "request": SlurmRequest(nodes=2, gpus_per_node=8), "files": {}, **fields}
-    return Thought(text=text, **fields)  # type: ignore[arg-type]
+    return AnalysisRequest(text=text, **fields)  # type: ignore[arg-type]
 
 
-def test_a_training_script_gets_lines_and_a_record(thinker: SiteThinker) -> None:
-    advised = thinker.think(thought(LAUNCH))
-    assert advised.verdict == "fits"
-    assert len(advised.lines) > 2
-    assert len(advised.short_lines) == 2
-    assert advised.comment.startswith("opsk:v1 verdict=fits")
+def test_a_training_script_gets_lines_and_a_record(analyzer: SiteAnalyzer) -> None:
+    analysis = analyzer.analyze(query(LAUNCH))
+    assert analysis.verdict == "fits"
+    assert len(analysis.lines) > 2
+    assert len(analysis.short_lines) == 2
+    assert analysis.comment.startswith("opsk:v1 verdict=fits")
 
 
-def test_the_quick_verdict_is_the_same_verdict(thinker: SiteThinker) -> None:
-    full, quick = thinker.think(thought(LAUNCH)), thinker.think(thought(LAUNCH, quick=True))
+def test_the_quick_verdict_is_the_same_verdict(analyzer: SiteAnalyzer) -> None:
+    full, quick = analyzer.analyze(query(LAUNCH)), analyzer.analyze(query(LAUNCH, quick=True))
     assert (full.verdict, full.comment) == (quick.verdict, quick.comment)
 
 
-def test_other_scripts_are_met_with_silence(thinker: SiteThinker) -> None:
-    assert thinker.think(thought("#!/bin/bash\nhostname\n")) == Advised(silent=True)
+def test_other_scripts_are_met_with_silence(analyzer: SiteAnalyzer) -> None:
+    assert analyzer.analyze(query("#!/bin/bash\nhostname\n")) == Analysis(silent=True)
 
 
-def test_a_wrapper_is_told_by_the_script_that_it_starts(thinker: SiteThinker) -> None:
+def test_a_wrapper_is_told_by_the_script_that_it_starts(analyzer: SiteAnalyzer) -> None:
     wrapper = "#!/bin/bash\n#SBATCH -N 2 --gpus-per-node=8\nsrun bash inner.sh\n"
     inner = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --bf16\n"
-    assert thinker.think(thought(wrapper, may_want=True)) == Advised(wanted=("inner.sh",))
-    assert thinker.think(thought(wrapper, may_want=True, unread=("inner.sh",))) == Advised(silent=True)
-    assert thinker.think(thought(wrapper, may_want=True, files={"inner.sh": "hostname\n"})) == Advised(silent=True)
-    assert thinker.think(thought(wrapper, may_want=True, files={"inner.sh": inner})).lines
+    assert analyzer.analyze(query(wrapper, may_want=True)) == Analysis(wanted=("inner.sh",))
+    assert analyzer.analyze(query(wrapper, may_want=True, unread=("inner.sh",))) == Analysis(silent=True)
+    assert analyzer.analyze(query(wrapper, may_want=True, files={"inner.sh": "hostname\n"})) == Analysis(silent=True)
+    assert analyzer.analyze(query(wrapper, may_want=True, files={"inner.sh": inner})).lines
 
 
-def test_an_opted_out_script_is_marked_so(thinker: SiteThinker) -> None:
+def test_an_opted_out_script_is_marked_so(analyzer: SiteAnalyzer) -> None:
     """The hooks do not ask about it, but where the site's policy may hold or refuse it."""
-    advised = thinker.think(thought(LAUNCH + "#OPSK off\n"))
-    assert advised.opted_out
-    assert advised.verdict == "fits"
+    analysis = analyzer.analyze(query(LAUNCH + "#OPSK off\n"))
+    assert analysis.opted_out
+    assert analysis.verdict == "fits"
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -72,28 +72,28 @@ def test_a_job_that_leaves_its_nodes_to_a_partition_gets_as_many_as_that_gives(q
         def state(self) -> LiveState:
             return LiveState(nodes=(), least_nodes={"big": 4})
 
-    thinker = SiteThinker(SiteConfig(cluster="superpod-h100"))
-    thinker._live = Reader()  # type: ignore[assignment]
+    analyzer = SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
+    analyzer._live = Reader()  # type: ignore[assignment]
     text = LAUNCH.replace("--nodes=2 ", "").replace("torchrun --nnodes 2 --nproc-per-node 8", "srun python")
     left = SlurmRequest(nodes=1, gpus_per_node=8, partition="big", is_merged=True, is_left_to_partition=True)
-    told = " ".join(thinker.think(thought(text, request=left, quick=quick)).short_lines)
+    told = " ".join(analyzer.analyze(query(text, request=left, quick=quick)).short_lines)
     assert "32 × H100 (4 nodes)" in told
     given = replace(left, is_left_to_partition=False)
-    assert "8 × H100 (1 node)" in " ".join(thinker.think(thought(text, request=given, quick=quick)).short_lines)
+    assert "8 × H100 (1 node)" in " ".join(analyzer.analyze(query(text, request=given, quick=quick)).short_lines)
 
 
 OPEN_NOTHING = """
 import sys
 from opsk.config import SiteConfig
 from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site_thinker import SiteThinker
-from opsk_jobcheck.thinking import Thought
-thinker = SiteThinker(SiteConfig(cluster="superpod-h100"))
+from opsk_jobcheck.site_analyzer import SiteAnalyzer
+from opsk_jobcheck.analysis import AnalysisRequest
+analyzer = SiteAnalyzer(SiteConfig(cluster="superpod-h100"))
 opened = []
 sys.addaudithook(lambda event, found: opened.append(str(found[0])) if event == "open" else None)
 text = open(sys.argv[1]).read()
 for may_want in (True, False):
-    thinker.think(Thought(text=text, file="s", request=SlurmRequest(), files={}, may_want=may_want))
+    analyzer.analyze(AnalysisRequest(text=text, file="s", request=SlurmRequest(), files={}, may_want=may_want))
 print("\\n".join(opened))
 """
 
