@@ -11,6 +11,7 @@ EXEMPT = frozenset(
     {
         "opsk/units.py",
         "opsk/slurm/pyslurm_child.py",  # runs on a Python that need not have opsk
+        "opsk/postmortem/evidence/recorder_child.py",  # runs isolated, without site-packages
         "opsk/slurm/accounting.py",  # powers by sacct's letters
         "opsk/telemetry/progress/values.py",  # prose
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.app.remap import apply as remap_apply
-from opsk.cli import remap_journal
+from opsk.app.remap import journal as remap_journal
 from opsk.errors import InputError
 from opsk.remapping import carrying_out
 from opsk.slurm.remap_commands import Who, requeue

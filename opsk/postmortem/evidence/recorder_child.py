@@ -16,10 +16,8 @@ import resource
 import sys
 from typing import Any, NoReturn
 
-from opsk.units import GIB, MIB
-
-MOST_BYTES = 256 * MIB
-MEMORY_BYTES = 2 * GIB
+MOST_BYTES = 256 << 20
+MEMORY_BYTES = 2 << 30
 CPU_S = 30
 MOST_ENTRIES = 64
 NOBODY = 65534
