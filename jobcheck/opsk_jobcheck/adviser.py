@@ -29,12 +29,12 @@ from opsk.workload.workload import Problem, Workload
 from opsk_jobcheck.advice import Advice, PlacementAdvice
 from opsk_jobcheck.guesses import guesses
 from opsk_jobcheck.host_memory import STATE_INPUTS, host_shortage, why_partly
-from opsk_jobcheck.kept import Kept, recipe_of
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.live.wanted import ANY_NODES, NodesWanted
 from opsk_jobcheck.placing import advise_live_placement, advise_placement
 from opsk_jobcheck.readers.trainable import why_unknown
 from opsk_jobcheck.repairs import as_launched, in_whole_batches, mended_waste, stops
+from opsk_jobcheck.search_cache import SearchCache, recipe_of
 from opsk_jobcheck.searching import searched
 from opsk_jobcheck.suggestions import Question
 from opsk_jobcheck.waste import Waste
@@ -88,7 +88,7 @@ class Adviser:
     wires: Wires | None = None
     live: LiveState | None = None
     default_partition: str | None = None
-    kept: Kept | None = None
+    kept: SearchCache | None = None
 
     def advise(self, workload: Workload, wanted: NodesWanted = ANY_NODES) -> Advice:
         """Return the advice for one workload; whatever cannot be told is said, nothing is raised for it.

@@ -41,7 +41,7 @@ UNKNOWN_FOR_S = 60.0
 OWNER_QUESTIONS_A_MINUTE, OF_ONE_USER_A_MINUTE = 60, 20
 """Who names jobs that are not his uses up his own questions, not those of others."""
 MOST_OWNERS = 4096
-MOST_TOLD, LONGEST_TOLD = 3, 200
+MAX_CACHED, LONGEST_TOLD = 3, 200
 """Of what is wrong with the records of one question, so much goes into the log."""
 
 log = logging.getLogger(__name__)
@@ -110,10 +110,10 @@ def sound(lines: Iterable[str], *, cluster: Callable[[], str], may: Callable[[Re
         else:
             refused.append(f"a record of {record.kind} that its sender may not write")
     # What users sent is in these words: no line of the log may begin with it, nor all of the log be full of it.
-    for words in refused[:MOST_TOLD]:
+    for words in refused[:MAX_CACHED]:
         log.warning("%s", _told(words))
-    if len(refused) > MOST_TOLD:
-        log.warning("and %d more of the same sender", len(refused) - MOST_TOLD)
+    if len(refused) > MAX_CACHED:
+        log.warning("and %d more of the same sender", len(refused) - MAX_CACHED)
     return found
 
 

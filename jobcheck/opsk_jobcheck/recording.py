@@ -19,8 +19,8 @@ from typing import Any
 
 from opsk.config import SiteConfig
 from opsk.units import MIB
-from opsk_jobcheck.kept_running import KeptRunning
 from opsk_jobcheck.protocol import frame
+from opsk_jobcheck.supervised_process import SupervisedProcess
 
 RECORDER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.recorder")
 MOST_WAITING_BYTES = 8 * MIB
@@ -49,7 +49,7 @@ class Recording:
         self._site = site
         self._is_trusted = is_trusted
         self._command = command
-        self._writer = KeptRunning("records are not kept", RESTART_PAUSE_S, self._begun)
+        self._writer = SupervisedProcess("records are not kept", RESTART_PAUSE_S, self._begun)
         self._stdin: asyncio.StreamWriter | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0

@@ -14,9 +14,9 @@ from opsk.config import SiteConfig
 from opsk.workload.workload import Workload
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
+from opsk_jobcheck.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.document import kept_text, record
 from opsk_jobcheck.enforcing import memory_guesses, oom_probability, why_oom, would_fit
-from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.handing import LiveReader, fingerprint
 from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
 from opsk_jobcheck.live.watching import FOLDER_VARIABLE, is_watched
@@ -26,9 +26,9 @@ from opsk_jobcheck.readers.numbered import Numbered, text_digest
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.rendering import lines, per_task, short_lines
 from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.search_cache import SearchCache
 from opsk_jobcheck.site import site_adviser
 from opsk_jobcheck.stored import short_hash
-from opsk_jobcheck.told import Told, ToldBefore
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class SiteAnalyzer:
     def __init__(self, site: SiteConfig) -> None:
         self._is_kept = site.store.url is not None
         folder = os.environ.get(FOLDER_VARIABLE, "") if is_watched(site) else ""
-        self._adviser = replace(site_adviser(site, with_wires=bool(folder)), kept=Kept())
+        self._adviser = replace(site_adviser(site, with_wires=bool(folder)), kept=SearchCache())
         self._verdicts_only = replace(self._adviser, search=False)
-        self._told_before = ToldBefore()
+        self._analysis_cache = AnalysisCache()
         self._free_numbers = FreeNumbers()
         self._live: LiveReader | None = None
         if folder and self._adviser.wires is not None:
@@ -115,18 +115,20 @@ class SiteAnalyzer:
         live = self._live.state() if self._live is not None and not query.quick else None
         asked = ANY_NODES if query.quick else wanted_nodes(query.text, query.request)
 
-        def worked_out() -> Told:
+        def worked_out() -> CachedAnalysis:
             adviser = self._verdicts_only
             if not query.quick:
                 adviser = replace(self._adviser, live=live, is_hurried=query.is_hurried)
             return self._told(adviser.advise(workload, asked), query)
 
-        told = self._told_before.get(workload, asked, query, live, worked_out)
+        told = self._analysis_cache.get(workload, asked, query, live, worked_out)
         return told.of_script(short_hash(query.text))
 
-    def _told(self, advice: Advice, query: AnalysisRequest) -> Told:
+    def _told(self, advice: Advice, query: AnalysisRequest) -> CachedAnalysis:
         said = _build_analysis(advice, query)
-        return Told(analysis=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice))
+        return CachedAnalysis(
+            analysis=replace(said, kept=kept_text(advice)) if self._is_kept else said, record=record(advice)
+        )
 
     def _on_partition(self, request: SlurmRequest) -> SlurmRequest:
         """Return a request with the nodes that its partition gives, where it asks for no number and Slurm was asked."""

@@ -18,9 +18,9 @@ from opsk.config import SiteConfig
 from opsk.errors import InputError
 from opsk.own_folder import OwnFolder
 from opsk.slurm.snapshot import LARGEST_BYTES, Packed, seen_by, unpack
-from opsk_jobcheck.kept_running import KeptRunning
 from opsk_jobcheck.live.snapshots import SNAPSHOT, WANTED
 from opsk_jobcheck.protocol import frame
+from opsk_jobcheck.supervised_process import SupervisedProcess
 
 ASKER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.live.snapshots")
 RESTART_PAUSE_S = 30.0
@@ -49,7 +49,7 @@ class SharedCluster:
         self._command = command
         self._folder: Path | None = site.advisor.live_folder
         self._own: OwnFolder | None = None
-        self._asker = KeptRunning("jobs and nodes are not shared", RESTART_PAUSE_S)
+        self._asker = SupervisedProcess("jobs and nodes are not shared", RESTART_PAUSE_S)
         self._wanted_at_s = float("-inf")
         self._seen: tuple[int, int] | None = None
         self._packed: Packed | None = None

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from opsk.config import SiteConfig
 from opsk.own_folder import OwnFolder
-from opsk_jobcheck.kept_running import KeptRunning
 from opsk_jobcheck.live.heading import MAX_AGE_S, OLD_S, LiveHead
 from opsk_jobcheck.protocol import frame
+from opsk_jobcheck.supervised_process import SupervisedProcess
 
 WATCHER_COMMAND = (sys.executable, "-P", "-m", "opsk_jobcheck.live.watcher")
 FOLDER_VARIABLE = "OPSK_ADVISOR_LIVE"
@@ -40,7 +40,7 @@ class LiveWatch:
         self._command = command
         self._folder: OwnFolder | None = None
         self._head: LiveHead | None = None
-        self._watcher = KeptRunning("running jobs are not watched", RESTART_PAUSE_S, self._begun)
+        self._watcher = SupervisedProcess("running jobs are not watched", RESTART_PAUSE_S, self._begun)
 
     def environment(self, site: SiteConfig) -> dict[str, str]:
         """Return what workers of this configuration must know; the folder is made when it is first asked for."""

@@ -16,7 +16,6 @@ from opsk.planner.interference.load import default_load, job_shape
 from opsk.planner.reference_jobs import DENSE
 from opsk.workload.plan import Plan
 from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.kept import Kept
 from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint
 from opsk_jobcheck.live.heading import LiveHead
 from opsk_jobcheck.live.state import LiveState
@@ -24,6 +23,7 @@ from opsk_jobcheck.live.wanted import ANY_NODES
 from opsk_jobcheck.live.watcher import Watch
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.search_cache import SearchCache
 from tests.fakes.live_cluster import CountingSlurm, round_of, small_adviser, training_job
 
 JOBS = (training_job(7, ["n0", "n4", "n8", "n12"]), training_job(8, ["n1", "n5"]), training_job(9, ["n2"]))
@@ -158,7 +158,7 @@ def test_what_was_placed_before_holds_no_file_of_the_state_that_it_was_placed_wi
 ) -> None:
     """A state is some megabytes of memory while anybody maps it, and a generation comes every few seconds."""
     assert adviser.wires is not None
-    watch, kept = Watch(SiteConfig(), adviser, CountingSlurm()), replace(adviser, kept=Kept())
+    watch, kept = Watch(SiteConfig(), adviser, CountingSlurm()), replace(adviser, kept=SearchCache())
     writer, reader = LiveWriter(tmp_path, fingerprint(adviser.wires)), LiveReader(tmp_path, Clock(), "")
     workload = read_script(TRAINS, file="job.sh", request=SlurmRequest(nodes=2))
     for number in range(6):

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.app.remap import apply as remap_apply
-from opsk.cli import remap as remap_module
 from opsk.app.remap import journal as remap_journal
+from opsk.cli import remap as remap_module
 from opsk.cli.main import opsk
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.kept_running import KeptRunning
+from opsk_jobcheck.supervised_process import SupervisedProcess
 
 WAITS = (sys.executable, "-c", "import sys; sys.stdin.read()")
 ENDS = (sys.executable, "-c", "import os, sys; open(sys.argv[1], 'a').write(os.environ['SAID'] + '\\n')")
@@ -32,7 +32,7 @@ def test_one_process_runs_until_it_is_stopped() -> None:
         begun.append(process.pid)
 
     async def scene() -> None:
-        kept = KeptRunning("nothing is waited for", 60.0, told)
+        kept = SupervisedProcess("nothing is waited for", 60.0, told)
         kept.start(WAITS)
         kept.start(WAITS)
         await until(lambda: begun)
@@ -50,7 +50,7 @@ def test_one_that_ends_is_started_again(tmp_path: Path) -> None:
     path = tmp_path / "said"
 
     async def scene() -> None:
-        kept = KeptRunning("nothing is said", 0.01)
+        kept = SupervisedProcess("nothing is said", 0.01)
         kept.start((*ENDS, str(path)), {"SAID": "again"})
         await until(lambda: path.exists() and path.read_text().count("again\n") >= 3)
         await kept.stop()
@@ -61,7 +61,7 @@ def test_one_that_ends_is_started_again(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_started_is_told_of_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
-        kept = KeptRunning("nothing is done", 0.01)
+        kept = SupervisedProcess("nothing is done", 0.01)
         kept.start(("/nowhere/opsk",))
         await until(lambda: len(caplog.records) >= 2)
         await kept.stop()
@@ -86,7 +86,7 @@ def test_one_that_dies_before_it_is_handed_anything_is_started_again(loop: str) 
             process.stdin.write(b"x" * 65536)
 
     async def scene() -> None:
-        kept = KeptRunning("nothing is handed over", 0.01, hand_over)
+        kept = SupervisedProcess("nothing is handed over", 0.01, hand_over)
         kept.start(WAITS)
         await until(lambda: len(begun) == 3)
         assert kept.process is not None

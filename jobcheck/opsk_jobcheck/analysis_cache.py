@@ -1,8 +1,8 @@
-"""Has the same been read in a script before? Then what is told of it is known, whatever else the script says.
+"""Caches analyses by what was read in a script: where the same was read, the same is answered.
 
-A recipe with another seed or another length is read anew, for only its reader knows that nothing else has changed.
-Where nothing has, the prediction, the ways out, the placement and the words are those of last time; only the record in
-the job's comment names another script.
+A recipe with another seed or another length is read again, for only its reader knows that nothing else has changed.
+Where nothing has, the prediction, the suggestions, the placement and the text are those of last time; only the record
+in the job's comment names another script.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.kept import LatestUsed
 from opsk_jobcheck.live.heading import OLD_S
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.live.wanted import NodesWanted
+from opsk_jobcheck.lru_cache import LruCache
 
-MOST_TOLD = 128
+MAX_CACHED = 128
 """Answers that are kept: some lines each, and what was read for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class CachedAnalysis:
     """What is told, and the record of it, which names the script."""
 
     analysis: Analysis
@@ -34,11 +34,11 @@ class Told:
         return replace(self.analysis, comment=self.record.render(script_hash=script_hash))
 
 
-class ToldBefore:
+class AnalysisCache:
     """What one adviser told of what was read; it belongs to that adviser."""
 
     def __init__(self) -> None:
-        self._told: LatestUsed[Told] = LatestUsed(MOST_TOLD)
+        self._told: LruCache[CachedAnalysis] = LruCache(MAX_CACHED)
 
     def get(
         self,
@@ -46,8 +46,8 @@ class ToldBefore:
         wanted: NodesWanted,
         query: AnalysisRequest,
         live: LiveState | None,
-        work_out: Callable[[], Told],
-    ) -> Told:
+        work_out: Callable[[], CachedAnalysis],
+    ) -> CachedAnalysis:
         """Return what is told of a workload; worked out where it is new, was cut short, or tells its age."""
         if live is not None and live.age_s >= OLD_S:
             return work_out()

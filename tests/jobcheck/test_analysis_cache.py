@@ -10,12 +10,12 @@ import pytest
 from opsk.config import SiteConfig
 from opsk_jobcheck import site_analyzer
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.kept import Kept
+from opsk_jobcheck.analysis_cache import AnalysisCache
 from opsk_jobcheck.live.state import LiveState
 from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.search_cache import SearchCache
 from opsk_jobcheck.site_analyzer import SiteAnalyzer
 from opsk_jobcheck.stored import AdviceStore, context_of, script_hash
-from opsk_jobcheck.told import ToldBefore
 
 SCRIPT = (
     "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nSEED=1\n"
@@ -38,8 +38,8 @@ def anew(analyzer: SiteAnalyzer, query: AnalysisRequest) -> Analysis:
     names = ("_adviser", "_verdicts_only", "_told_before")
     before = {name: getattr(analyzer, name) for name in names}
     for name in names[:2]:
-        setattr(analyzer, name, replace(before[name], kept=Kept()))
-    analyzer._told_before = ToldBefore()
+        setattr(analyzer, name, replace(before[name], kept=SearchCache()))
+    analyzer._analysis_cache = AnalysisCache()
     try:
         return analyzer.analyze(query)
     finally:
@@ -125,7 +125,7 @@ def test_whatever_is_told_otherwise_is_told_as_if_it_were_the_first(
     analyzer: SiteAnalyzer, other: AnalysisRequest
 ) -> None:
     for first, second in ((FIRST, other), (other, FIRST)):
-        analyzer._told_before = ToldBefore()
+        analyzer._analysis_cache = AnalysisCache()
         analyzer.analyze(first)
         assert analyzer.analyze(second) == anew(analyzer, second)
 

@@ -9,10 +9,10 @@ import pytest
 from opsk.hardware.catalog import cluster
 from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.kept import Kept, LatestUsed
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.rendering import SHORT, lines
 from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.search_cache import LruCache, SearchCache
 
 SCRIPT = (
     "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nSEED=1\n"
@@ -24,7 +24,7 @@ SCRIPT = (
 
 @pytest.fixture
 def adviser() -> Adviser:
-    return Adviser(cluster=cluster("superpod-h100"), kept=Kept())
+    return Adviser(cluster=cluster("superpod-h100"), kept=SearchCache())
 
 
 def searched(adviser: Adviser) -> int:
@@ -92,7 +92,7 @@ def test_another_spelling_of_the_same_plan_is_advised_in_its_own_words(adviser: 
 
 
 def test_of_too_many_values_the_one_goes_that_was_asked_for_longest_ago() -> None:
-    kept: LatestUsed[int] = LatestUsed(2)
+    kept: LruCache[int] = LruCache(2)
     assert [kept.get(key, lambda key=key: key * 10) for key in (1, 2, 1, 3)] == [10, 20, 10, 30]
     assert len(kept) == 2
     assert kept.get(1, lambda: -1) == 10
@@ -100,7 +100,7 @@ def test_of_too_many_values_the_one_goes_that_was_asked_for_longest_ago() -> Non
 
 
 def test_what_fails_is_not_kept() -> None:
-    kept: LatestUsed[int] = LatestUsed(2)
+    kept: LruCache[int] = LruCache(2)
     with pytest.raises(ZeroDivisionError):
         kept.get(1, lambda: 1 // 0)
     assert kept.get(1, lambda: 7) == 7

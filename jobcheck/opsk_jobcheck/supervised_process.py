@@ -1,4 +1,4 @@
-"""How is a process beside the advisor kept running? Started, started again when it ends, and ended with the advisor."""
+"""Runs a process beside the advisor: starts it, restarts it when it ends, and ends it with the advisor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Begun = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 """Is told of each process as it starts, to hand it what it needs."""
 
 
-class KeptRunning:
-    """One process that is there for as long as it is wanted.
+class SupervisedProcess:
+    """One process that runs for as long as the advisor needs it.
 
     Parameters
     ----------
