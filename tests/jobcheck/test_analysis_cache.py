@@ -35,7 +35,7 @@ def analyzer(monkeypatch: pytest.MonkeyPatch) -> SiteAnalyzer:
 
 def anew(analyzer: SiteAnalyzer, query: AnalysisRequest) -> Analysis:
     """Return what an analyzer says that was asked nothing before."""
-    names = ("_adviser", "_verdicts_only", "_told_before")
+    names = ("_adviser", "_verdicts_only", "_analysis_cache")
     before = {name: getattr(analyzer, name) for name in names}
     for name in names[:2]:
         setattr(analyzer, name, replace(before[name], kept=SearchCache()))
