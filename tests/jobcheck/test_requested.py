@@ -248,7 +248,7 @@ def test_requests_contradict_only_where_both_say_something() -> None:
     assert contradicts(asked, SlurmRequest(nodes=2, arguments=("8",)))
 
 
-def test_a_size_that_slurm_was_analysis_cache_and_is_not_told_now_is_another_submission() -> None:
+def test_a_size_that_slurm_was_told_before_and_is_not_told_now_is_another_submission() -> None:
     before = typed(nodes="2", gpus_per_node="8")
     job = {"tres_per_node": "gres/gpu:8"}
     assert contradicts(before, submitted(**job))
