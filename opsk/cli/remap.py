@@ -22,8 +22,8 @@ from opsk.planner.remap.named import FORMS, named_failure
 from opsk.planner.remap.remap import remap as all_options
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Option
-from opsk.remapping.beginning import chosen_option, world_for
-from opsk.remapping.carrying_out import Applied
+from opsk.remapping.execution import Applied
+from opsk.remapping.preparation import chosen_option, world_for
 from opsk.remapping.world import World
 from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk.slurm.topology.release import parse_release

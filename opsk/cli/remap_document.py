@@ -9,7 +9,7 @@ from opsk.planner.remap.failure import Failure, wreck
 from opsk.planner.remap.preview import Preview, preview
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option
-from opsk.remapping.beginning import world_for
+from opsk.remapping.preparation import world_for
 from opsk.slurm.remap_commands import Command
 from opsk.slurm.topology.release import show_release
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from opsk.app.remap.apply import journal_at
-from opsk.app.remap.journal import go_on, resume_nodes
+from opsk.app.remap.journal import resume_nodes, resume_remap
 from opsk.cli.document import echo_json
 from opsk.cli.remap_picture import applied_picture, echo_warning
 from opsk.errors import ExitStatus
@@ -32,7 +32,9 @@ def journal_command(
     if nodes is not None:
         applied = resume_nodes(slurm, nodes, ask=ask)
     else:
-        applied = go_on(journal, slurm, resumed or undone or "", is_undo=undone is not None, ask=ask, warn=echo_warning)
+        applied = resume_remap(
+            journal, slurm, resumed or undone or "", is_undo=undone is not None, ask=ask, warn=echo_warning
+        )
     if as_json:
         echo_json({"applied": applied})
     else:
@@ -43,7 +45,7 @@ def journal_command(
 def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
     """Show the remaps of one cluster, and those of which nobody knows the cluster; of all where none is named."""
     every = journal.all()
-    found = [remap for remap in every if not cluster or remap.begun.cluster in ("", cluster)]
+    found = [remap for remap in every if not cluster or remap.planned.cluster in ("", cluster)]
     others = len(every) - len(found)
     if as_json:
         echo_json({"remaps": [_row(remap) for remap in found], "cluster": cluster or None, "other_clusters": others})
@@ -52,7 +54,7 @@ def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
         click.echo("no remap was carried out with this journal" + (f" on cluster {cluster}" if others else ""))
     for remap in found[:_MOST_LISTED]:
         row = _row(remap)
-        job = f"job {row['job']}" if remap.begun.cluster == cluster else str(remap.begun.key)
+        job = f"job {row['job']}" if remap.planned.cluster == cluster else str(remap.planned.key)
         click.echo(escape(f"{row['id']}  {row['state']:<9} {job}  {row['kind']}: {row['title']}"))
         for step in row["steps"]:
             click.echo(escape(f"    {step['state'] or 'to do':<8} {step['text']}"))
@@ -67,22 +69,22 @@ def _list(journal: FileJournal, cluster: str, *, as_json: bool) -> int:
 
 def _row(remap: Remapping) -> dict[str, Any]:
     """Return one remap of the list."""
-    begun, done = remap.begun, remap.steps
+    planned, done = remap.planned, remap.steps
     said = [line.said for line in remap.lines if line.number is None and line.said]
     return {
-        "id": begun.id,
+        "id": planned.id,
         "state": remap.state,
-        "at": datetime.fromtimestamp(begun.at_s, tz=UTC),
-        "by": begun.by,
-        "host": begun.host,
-        "job": begun.job,
-        "cluster": begun.cluster or None,
-        "failed": begun.failed,
-        "kind": begun.kind,
-        "title": begun.title,
-        "world": begun.world.hash,
-        "steps": [{"number": step.number, "text": step.text, "state": done.get(step.number)} for step in begun.steps],
-        "left": begun.left,
+        "at": datetime.fromtimestamp(planned.at_s, tz=UTC),
+        "by": planned.by,
+        "host": planned.host,
+        "job": planned.job,
+        "cluster": planned.cluster or None,
+        "failed": planned.failed,
+        "kind": planned.kind,
+        "title": planned.title,
+        "world": planned.world.hash,
+        "steps": [{"number": step.number, "text": step.text, "state": done.get(step.number)} for step in planned.steps],
+        "left": planned.left,
         "said": said[-1] if said else None,
         "damaged_lines": remap.damaged,
     }

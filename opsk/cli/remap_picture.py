@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from opsk.remapping.carrying_out import Applied
+from opsk.remapping.execution import Applied
 from opsk.text import escape, format_duration, to_json_values
 
 WIDTH = 80

@@ -25,8 +25,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey, cluster_part
+from opsk.remapping.actions import Before, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.deeds import Before, Step
 from opsk.remapping.world import World
 from opsk.units import MIB
 
@@ -38,7 +38,7 @@ _MOST_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PlannedRemap:
     """What is to be done, as it was decided; everything that it takes to go on without the plan.
 
     Parameters
@@ -97,7 +97,7 @@ class Line:
 class Remapping:
     """One remap as its journal has it; ``damaged`` counts lines that could not be read."""
 
-    begun: Begun
+    planned: PlannedRemap
     lines: tuple[Line, ...] = ()
     damaged: int = 0
 
@@ -120,7 +120,7 @@ class Remapping:
 class Journal(Protocol):
     """Keeps remaps; every method may raise `opsk.errors.UnavailableError`."""
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, planned: PlannedRemap) -> None:
         """Write down what is to be done; it is safe when this returns."""
         ...
 
@@ -143,7 +143,7 @@ class Journal(Protocol):
         ...
 
 
-_BEGUN = TypeAdapter(Begun)
+_BEGUN = TypeAdapter(PlannedRemap)
 _LINE = TypeAdapter(Line)
 
 
@@ -171,11 +171,11 @@ class FileJournal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, planned: PlannedRemap) -> None:
         """Write down what is to be done."""
         with self._named():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._append(self._new_path(begun), {"remap": asdict(begun)}, new=True)
+            self._append(self._new_path(planned), {"remap": asdict(planned)}, new=True)
             handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
@@ -223,7 +223,7 @@ class FileJournal:
                     found.append(self._read(name[1], path))
                 except InputError:
                     continue
-        return tuple(sorted(found, key=lambda each: (-each.begun.at_s, each.begun.id)))
+        return tuple(sorted(found, key=lambda each: (-each.planned.at_s, each.planned.id)))
 
     @contextmanager
     def held(self, key: JobKey) -> Iterator[None]:
@@ -248,10 +248,10 @@ class FileJournal:
                 ) from None
             yield
 
-    def _new_path(self, begun: Begun) -> Path:
+    def _new_path(self, planned: PlannedRemap) -> Path:
         """Return where a remap will be written: ``CLUSTER.ID.jsonl``, and an id begins with the job."""
-        before = f"{cluster_part(begun.cluster)}." if begun.cluster else ""
-        return self._folder / f"{before}{begun.id}.jsonl"
+        before = f"{cluster_part(planned.cluster)}." if planned.cluster else ""
+        return self._folder / f"{before}{planned.id}.jsonl"
 
     def _path(self, remap: str) -> Path:
         """Return the file of a remap, of whichever cluster: an id is drawn, and no two remaps have the same."""
@@ -283,7 +283,7 @@ class FileJournal:
 
 def _folded(remap: str, text: str) -> Remapping:
     """Return a remap from its lines; what a crash tore is left out."""
-    begun: Begun | None = None
+    planned: PlannedRemap | None = None
     lines: list[Line] = []
     damaged = 0
     for row in text.split("\n"):
@@ -291,14 +291,14 @@ def _folded(remap: str, text: str) -> Remapping:
             continue
         try:
             document = json.loads(row)
-            if begun is None:
-                begun = _BEGUN.validate_python(document["remap"])
+            if planned is None:
+                planned = _BEGUN.validate_python(document["remap"])
             else:
                 lines.append(_LINE.validate_python(document))
         except (ValueError, ValidationError, TypeError, KeyError, RecursionError):
             damaged += 1
-    if begun is None:
+    if planned is None:
         raise InputError(
             f"the journal of remap {remap} is damaged at its beginning", hint="nothing can be gone on with"
         )
-    return Remapping(begun=begun, lines=tuple(lines), damaged=damaged)
+    return Remapping(planned=planned, lines=tuple(lines), damaged=damaged)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey
-from opsk.remapping.carrying_out import Cluster
 from opsk.remapping.decision import (
     Decision,
     Launched,
@@ -23,6 +22,7 @@ from opsk.remapping.decision import (
     read_decision,
     write_document,
 )
+from opsk.remapping.execution import Cluster
 from opsk.remapping.launching import first_map, seats_of, step_start, why_not
 from opsk.remapping.running import Run, run_command
 from opsk.slurm.records import JobRecord

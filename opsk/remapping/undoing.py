@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 from opsk.errors import InputError, SlurmError
 from opsk.hostlist import fold
-from opsk.remapping.carrying_out import Applied, Hands, look
-from opsk.remapping.deeds import OUR_REASON, Before, Deed, Look, Step, nodes_in
+from opsk.remapping.actions import OUR_REASON, ActionKind, Before, Look, Step, nodes_in
+from opsk.remapping.execution import Applied, ExecutionContext, look
 from opsk.remapping.journal import Line, Remapping
 from opsk.remapping.running import is_mine
 from opsk.slurm.remap_commands import Command, Who, release_job, resume
 
 _NEVER = {
-    Deed.REQUEUE: "the job left its nodes: Slurm gives none back to a job that was requeued",
-    Deed.START: "the job was started again",
-    Deed.SHRINK: "nodes that a job gave back cannot be had again by it",
-    Deed.DECIDE: "the launcher runs the new map; hand it another one with opsk remap --apply",
-    Deed.RELEASE: "the job was let go",
-    Deed.RESUME: "the nodes are in use again",
+    ActionKind.REQUEUE: "the job left its nodes: Slurm gives none back to a job that was requeued",
+    ActionKind.START: "the job was started again",
+    ActionKind.SHRINK: "nodes that a job gave back cannot be had again by it",
+    ActionKind.DECIDE: "the launcher runs the new map; hand it another one with opsk remap --apply",
+    ActionKind.RELEASE: "the job was let go",
+    ActionKind.RESUME: "the nodes are in use again",
 }
 
 
@@ -34,25 +34,25 @@ class Undo:
 def undo_commands(remap: Remapping, now: Look) -> tuple[Undo, ...]:
     """Return for each step that opsk did, the last first, how it is taken back now."""
     steps = remap.steps
-    done = [step for step in reversed(remap.begun.steps) if steps.get(step.number) in {"done", "started"}]
-    return tuple(_undo(step, remap.begun.before, now) for step in done)
+    done = [step for step in reversed(remap.planned.steps) if steps.get(step.number) in {"done", "started"}]
+    return tuple(_undo(step, remap.planned.before, now) for step in done)
 
 
 def _undo(step: Step, before: Before, now: Look) -> Undo:
-    deed = step.deed
-    if deed is Deed.DRAIN:
+    action_kind = step.action_kind
+    if action_kind is ActionKind.DRAIN:
         return _resume(step, before, now)
     job = now.job
-    if deed is Deed.STEER:
+    if action_kind is ActionKind.STEER:
         if job is None or job.state != "PENDING":
             return Undo(step=step, why="the job is not pending any more: its nodes cannot be named anew")
         return Undo(step=step, command=_steer_back(step, before, now))
-    if deed is Deed.HOLD_BACK:
+    if action_kind is ActionKind.HOLD_BACK:
         if job is not None and job.state == "PENDING" and (job.reason or "").startswith("JobHeld"):
             released = release_job(str(job.label))
             return Undo(step=step, command=Command(argv=released.argv, who=released.who, why=released.why))
         return Undo(step=step, why="the job is not held any more")
-    return Undo(step=step, why=_NEVER.get(deed, "there is no way back"))
+    return Undo(step=step, why=_NEVER.get(action_kind, "there is no way back"))
 
 
 def _resume(step: Step, before: Before, now: Look) -> Undo:
@@ -76,7 +76,9 @@ def _steer_back(step: Step, before: Before, now: Look) -> Command:
     )
 
 
-def undo(remap: Remapping, hands: Hands, *, rights: tuple[Who, ...], shown: tuple[str, ...] | None = None) -> Applied:
+def undo(
+    remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, ...], shown: tuple[str, ...] | None = None
+) -> Applied:
     """Take a remap back as far as Slurm allows and the caller may; ``left`` says what stays, and why.
 
     Parameters
@@ -91,13 +93,13 @@ def undo(remap: Remapping, hands: Hands, *, rights: tuple[Who, ...], shown: tupl
     SlurmError
         Slurm does not answer.
     """
-    begun = remap.begun
+    planned = remap.planned
     if remap.state not in {"applied", "failed", "applying", "undoing"} or not remap.steps:
-        raise InputError(f"remap {begun.id} is {remap.state}: there is nothing to undo", hint="opsk remap --journal")
-    now = look(hands, begun.job)
+        raise InputError(f"remap {planned.id} is {remap.state}: there is nothing to undo", hint="opsk remap --journal")
+    now = look(context, planned.job)
     if now is None:
         raise SlurmError("Slurm is not asked here: nobody can tell what can be undone")
-    _add(hands, remap, "undoing")
+    _add(context, remap, "undoing")
     done: list[str] = []
     left: list[tuple[str, str]] = []
     for each in undo_commands(remap, now):
@@ -108,14 +110,14 @@ def undo(remap: Remapping, hands: Hands, *, rights: tuple[Who, ...], shown: tupl
         elif not is_mine(each.command, rights):
             left.append((each.command.text, f"by an {each.command.who}"))
         else:
-            status, said = hands.run(each.command.argv)
+            status, said = context.run(each.command.argv)
             if status:
-                _add(hands, remap, "failed", said=said)
+                _add(context, remap, "failed", said=said)
                 return _told(remap, rights, done, left, refused=each.command.text, said=said)
-            hands.tell(each.command.text)
-            _add(hands, remap, "undone", number=each.step.number, said=each.command.text)
+            context.tell(each.command.text)
+            _add(context, remap, "undone", number=each.step.number, said=each.command.text)
             done.append(each.command.text)
-    _add(hands, remap, "undone")
+    _add(context, remap, "undone")
     return _told(remap, rights, done, left)
 
 
@@ -124,10 +126,12 @@ def _told(
     refused: str | None = None, said: str | None = None,
 ) -> Applied:  # fmt: skip
     return Applied(
-        kind=remap.begun.kind, title=remap.begun.title, rights=rights, done=tuple(done), left=tuple(left),
-        refused=refused, said=said, journal=remap.begun.id,
+        kind=remap.planned.kind, title=remap.planned.title, rights=rights, done=tuple(done), left=tuple(left),
+        refused=refused, said=said, journal=remap.planned.id,
     )  # fmt: skip
 
 
-def _add(hands: Hands, remap: Remapping, state: str, *, number: int | None = None, said: str = "") -> None:
-    hands.journal.add(remap.begun.id, Line(at_s=hands.clock(), state=state, by=hands.by, number=number, said=said))
+def _add(context: ExecutionContext, remap: Remapping, state: str, *, number: int | None = None, said: str = "") -> None:
+    context.journal.add(
+        remap.planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=said)
+    )

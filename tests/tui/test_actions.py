@@ -13,7 +13,7 @@ import pytest
 from opsk.app.remap import apply as remap_apply
 from opsk.app.remap import journal as remap_journal
 from opsk.errors import InputError
-from opsk.remapping import carrying_out
+from opsk.remapping import execution
 from opsk.slurm.remap_commands import Who, requeue
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
@@ -33,7 +33,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     (tmp_path / "dump").write_text(as_ibnetdiscover(rail_optimized_fabric(nodes=16, hcas=8, leaves=16, spines=4)))
     (tmp_path / "opsk.toml").write_text(f'fabric = ["{tmp_path}/dump"]\n')
     monkeypatch.setenv("OPSK_CONFIG", str(tmp_path / "opsk.toml"))
-    monkeypatch.setattr(carrying_out, "_POLL_S", 0.0)
+    monkeypatch.setattr(execution, "_POLL_S", 0.0)
     found = Recorder()
     for each in (module, remap_apply, remap_journal):
         monkeypatch.setattr(each, "run_command", found)

@@ -14,7 +14,7 @@ import numpy as np
 
 from opsk.app.remap.apply import apply_option, journal_at
 from opsk.app.remap.inputs import Gathered, RemapRequest, gather_remap
-from opsk.app.remap.journal import go_on, undo_plan
+from opsk.app.remap.journal import resume_remap, undo_plan
 from opsk.app.remap.terms import terms_of, until_end_s_of
 from opsk.errors import InputError
 from opsk.job_key import JobKey
@@ -25,9 +25,9 @@ from opsk.planner.remap.remap import remap
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option
 from opsk.planner.step_model import COMMUNICATION_ONLY
-from opsk.remapping.beginning import is_for_launcher, launcher_of
-from opsk.remapping.carrying_out import Applied
+from opsk.remapping.execution import Applied
 from opsk.remapping.journal import FileJournal, default_folder
+from opsk.remapping.preparation import is_for_launcher, launcher_of
 from opsk.remapping.running import caller_rights, is_mine, run_command
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
@@ -163,7 +163,7 @@ class SlurmActions:
         )
 
     def _undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
-        applied = go_on(
+        applied = resume_remap(
             journal_at(self._journal), self._client(), journal, is_undo=True, ask=None, tell=tell, warn=tell,
             shown=tuple(command.text for command in undoing.commands),
         )  # fmt: skip
@@ -180,10 +180,10 @@ def _request(job: str, avoid: frozenset[str]) -> RemapRequest:
 
 def _broken_off(journal: FileJournal, key: JobKey) -> list[str]:
     """Say whether the last remap of this job is half done: options rest on what it has changed already."""
-    last = next((remap for remap in journal.all() if remap.begun.key == key), None)
+    last = next((remap for remap in journal.all() if remap.planned.key == key), None)
     if last is None or not last.is_open or last.state == "undoing":
         return []
-    return [f"the last remap of this job is half done ({last.begun.title}): opsk remap --resume {last.begun.id}"]
+    return [f"the last remap of this job is half done ({last.planned.title}): opsk remap --resume {last.planned.id}"]
 
 
 def _may(command: Command, rights: tuple[Who, ...], *, has_launcher: bool) -> bool:

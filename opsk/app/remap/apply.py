@@ -13,10 +13,10 @@ from opsk.config import load_site
 from opsk.errors import OpskError
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Option
-from opsk.remapping.beginning import Launcher, begin, launcher_of
-from opsk.remapping.carrying_out import Applied, Cluster, Hands, carry_out
-from opsk.remapping.deeds import Look
+from opsk.remapping.actions import Look
+from opsk.remapping.execution import Applied, Cluster, ExecutionContext, execute
 from opsk.remapping.journal import FileJournal, Journal, default_folder
+from opsk.remapping.preparation import Launcher, begin, launcher_of
 from opsk.remapping.running import caller_name, caller_rights, for_whom, is_mine, run_command
 from opsk.remapping.world import World
 from opsk.slurm.client import SlurmClient
@@ -49,7 +49,7 @@ def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] |
         return journal
     try:
         # SQL is loaded where there is a store only.
-        from opsk.remapping.kept_in_store import StoreJournal
+        from opsk.remapping.store_journal import StoreJournal
         from opsk.store.engine import open_store
         from opsk.store.writing import DirectWriter
 
@@ -68,15 +68,15 @@ def look_of(found: Gathered) -> Look:
     return Look(job=found.job, nodes=found.records)
 
 
-def hands_for(
+def build_context(
     journal: Journal,
     cluster: Cluster | None,
     *,
     launcher: Launcher | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Hands:
+) -> ExecutionContext:
     """Return what carrying out needs, for the caller of this command."""
-    return Hands(
+    return ExecutionContext(
         journal=journal,
         cluster=cluster,
         run=run_command,
@@ -113,17 +113,17 @@ def apply_option(
     """
     rights = caller_rights(found.job, run_command)
     launcher = launcher_of(found.job, found.cluster)
-    begun = begin(
+    planned = begin(
         option, terms, failed=failed, look=look_of(found), rights=rights, at_s=time.time(), launcher=launcher,
         world=world, cluster=found.cluster,
     )  # fmt: skip
-    if ask is not None and not ask(escape(f"{option.title}: run {len(begun.steps)} commands now?")):
+    if ask is not None and not ask(escape(f"{option.title}: run {len(planned.steps)} commands now?")):
         return _declined(option, rights)
-    with journal.held(begun.key):
+    with journal.held(planned.key):
         kept = told_store(journal, found.cluster, warn)
-        kept.begin(begun)
-        hands = hands_for(kept, slurm if found.job is not None else None, launcher=launcher, tell=tell)
-        return carry_out(kept.read(begun.id), hands, rights=rights)
+        kept.begin(planned)
+        context = build_context(kept, slurm if found.job is not None else None, launcher=launcher, tell=tell)
+        return execute(kept.read(planned.id), context, rights=rights)
 
 
 def _declined(option: Option, rights: tuple[Who, ...]) -> Applied:

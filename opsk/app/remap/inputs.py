@@ -23,7 +23,7 @@ from opsk.planner.ranks import RankOrder
 from opsk.planner.remap.named import Machine
 from opsk.planner.remap.situation import Hosts, Situation, prepare
 from opsk.planner.step_model import as_cabled
-from opsk.remapping.beginning import launcher_of
+from opsk.remapping.preparation import launcher_of
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
 from opsk.slurm.records import JobRecord, NodeRecord

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from opsk.app.remap.apply import Ask, hands_for, told_store
+from opsk.app.remap.apply import Ask, build_context, told_store
 from opsk.errors import InputError
 from opsk.hostlist import expand
 from opsk.job_key import JobKey
-from opsk.remapping.beginning import launcher_of
-from opsk.remapping.carrying_out import Applied, carry_out, look
-from opsk.remapping.deeds import OUR_REASON, Look
+from opsk.remapping.actions import OUR_REASON, Look
+from opsk.remapping.execution import Applied, execute, look
 from opsk.remapping.journal import FileJournal, Remapping
+from opsk.remapping.preparation import launcher_of
 from opsk.remapping.running import caller_rights, run_command
 from opsk.remapping.undoing import Undo, undo, undo_commands
 from opsk.slurm.client import SlurmClient
@@ -44,7 +44,7 @@ def undo_plan(journal: FileJournal, slurm: SlurmClient, name: str) -> UndoPlan:
     """
     remap = journal.read(name)
     _refuse_of_another(remap, cluster_name(slurm))
-    now = look(hands_for(journal, slurm), remap.begun.job)
+    now = look(build_context(journal, slurm), remap.planned.job)
     undos = undo_commands(remap, now) if now is not None else ()
     texts = [each.command.text for each in undos if each.command is not None]
     return UndoPlan(
@@ -54,7 +54,7 @@ def undo_plan(journal: FileJournal, slurm: SlurmClient, name: str) -> UndoPlan:
     )
 
 
-def go_on(
+def resume_remap(
     journal: FileJournal, slurm: SlurmClient, name: str, *, is_undo: bool, ask: Ask | None,
     tell: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None,
     shown: tuple[str, ...] | None = None,
@@ -72,19 +72,19 @@ def go_on(
     cluster = cluster_name(slurm)
     _refuse_of_another(remap, cluster)
     # What opsk 0.1 began names no cluster: who asks for it by its id means this one.
-    key = JobKey(cluster=remap.begun.cluster or cluster, job=remap.begun.job)
+    key = JobKey(cluster=remap.planned.cluster or cluster, job=remap.planned.job)
     with journal.held(key):
         kept = told_store(journal, key.cluster, warn)
-        hands = hands_for(kept, slurm, tell=tell)
-        now = look(hands, remap.begun.job)
+        context = build_context(kept, slurm, tell=tell)
+        now = look(context, remap.planned.job)
         job = now.job if now is not None else None
         rights = caller_rights(job, run_command)
         if launcher := launcher_of(job, cluster):
-            hands = hands_for(kept, slurm, launcher=launcher, tell=tell)
+            context = build_context(kept, slurm, launcher=launcher, tell=tell)
         texts = _texts(remap, now, is_undo=is_undo)
         if ask is not None and not ask(escape(f"{'; '.join(texts) or 'nothing to run'}: go on?")):
-            return Applied(kind=remap.begun.kind, title=remap.begun.title, rights=rights, journal=name)
-        return undo(remap, hands, rights=rights, shown=shown) if is_undo else carry_out(remap, hands, rights=rights)
+            return Applied(kind=remap.planned.kind, title=remap.planned.title, rights=rights, journal=name)
+        return undo(remap, context, rights=rights, shown=shown) if is_undo else execute(remap, context, rights=rights)
 
 
 def _refuse_of_another(remap: Remapping, cluster: str) -> None:
@@ -95,11 +95,11 @@ def _refuse_of_another(remap: Remapping, cluster: str) -> None:
     InputError
         It is one.
     """
-    begun = remap.begun
-    if begun.cluster and cluster and begun.cluster != cluster:
+    planned = remap.planned
+    if planned.cluster and cluster and planned.cluster != cluster:
         raise InputError(
-            f"remap {begun.id} is of {begun.key}, and Slurm's commands ask cluster {cluster} here",
-            hint=f"call opsk where they ask {begun.cluster}, or set SLURM_CONF to its slurm.conf",
+            f"remap {planned.id} is of {planned.key}, and Slurm's commands ask cluster {cluster} here",
+            hint=f"call opsk where they ask {planned.cluster}, or set SLURM_CONF to its slurm.conf",
         )
 
 
@@ -108,12 +108,12 @@ def _texts(remap: Remapping, now: Look | None, *, is_undo: bool) -> list[str]:
         found = undo_commands(remap, now) if now is not None else ()
         return [_undo_text(each.command.text, remap) for each in found if each.command is not None]
     done = remap.steps
-    return [step.text for step in remap.begun.steps if done.get(step.number) not in {"done", "skipped"}]
+    return [step.text for step in remap.planned.steps if done.get(step.number) not in {"done", "skipped"}]
 
 
 def _undo_text(text: str, remap: Remapping) -> str:
     """Return a command with what it takes away where that is easily overlooked."""
-    clears = "excnodelist= " in f"{text} " and not remap.begun.before.excluded
+    clears = "excnodelist= " in f"{text} " and not remap.planned.before.excluded
     return f"{text} (no node was excluded before; exclusions made since are cleared too)" if clears else text
 
 

@@ -16,7 +16,7 @@ from opsk.cli import remap as remap_module
 from opsk.cli.main import opsk
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey
-from opsk.remapping import carrying_out
+from opsk.remapping import execution
 from opsk.remapping.journal import FileJournal
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.remap_commands import Who
@@ -292,7 +292,7 @@ def test_the_preview_shows_seats_before_and_after(files: list[str]) -> None:
 @pytest.fixture
 def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(carrying_out, "_POLL_S", 0.0)
+    monkeypatch.setattr(execution, "_POLL_S", 0.0)
     return tmp_path / "state" / "opsk" / "remaps"
 
 

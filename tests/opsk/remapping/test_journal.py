@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from opsk.errors import InputError, UnavailableError
 from opsk.job_key import JobKey
+from opsk.remapping.actions import Before, Step
 from opsk.remapping.decision import Decision
-from opsk.remapping.deeds import Before, Step
-from opsk.remapping.journal import Begun, FileJournal, Line, default_folder, new_id
+from opsk.remapping.journal import FileJournal, Line, PlannedRemap, default_folder, new_id
 from opsk.remapping.world import World
 
 NAME = "7-20250101T000000-abcdef"
-BEGUN = Begun(
+BEGUN = PlannedRemap(
     id=NAME, at_s=1e9, by="ann", host="login", job="7", failed=("gpu:n2/1",), kind="spare_node", title="n5 for n2",
     steps=(Step(number=0, argv=("scontrol", "requeue", "7"), text="scontrol requeue 7"),),
     left=(("scontrol ...", "by an administrator"),),
@@ -49,7 +49,7 @@ def file_of(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_again(journal: FileJournal, tmp_path: Path) -> None:
     found = journal.read(NAME)
-    assert (found.begun, found.lines, found.damaged) == (BEGUN, LINES, 0)
+    assert (found.planned, found.lines, found.damaged) == (BEGUN, LINES, 0)
     assert (found.state, dict(found.steps), found.is_open) == ("applying", {0: "done"}, True)
     assert stat.S_IMODE(file_of(tmp_path).stat().st_mode) == 0o600
     assert stat.S_IMODE(file_of(tmp_path).parent.stat().st_mode) == 0o700
@@ -96,7 +96,7 @@ def test_what_is_no_name_is_refused(journal: FileJournal, name: str) -> None:
 def test_all_are_listed_the_last_first(journal: FileJournal, tmp_path: Path) -> None:
     (tmp_path / "deep" / "journal" / "notes.jsonl").write_text("not ours")
     (tmp_path / "deep" / "journal" / "8-20250101T000000-abcdef.jsonl").write_text("damaged")
-    assert [remap.begun.id for remap in journal.all()] == [NAME]
+    assert [remap.planned.id for remap in journal.all()] == [NAME]
     assert not FileJournal(tmp_path / "nowhere").all()
 
 
@@ -113,7 +113,7 @@ def test_names_are_of_their_own_and_the_folder_is_the_users() -> None:
     assert default_folder({"HOME": "/home/ann"}) == Path("/home/ann/.local/state/opsk/remaps")
 
 
-def of(cluster: str, number: int = 7) -> Begun:
+def of(cluster: str, number: int = 7) -> PlannedRemap:
     key = JobKey(cluster=cluster, job=str(number))
     return replace(BEGUN, id=new_id(key.job, 0.0), job=key.job, cluster=cluster)
 
@@ -135,13 +135,13 @@ def test_jobs_of_two_clusters_with_one_number_are_remapped_at_once(tmp_path: Pat
 def test_a_remap_is_kept_by_cluster_and_read_by_its_id(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path)
     east, west, odd = of("east"), of("west"), of("../e a\n/st")
-    for begun in (east, west, odd):
-        journal.begin(begun)
-        journal.add(begun.id, LINES[0])
-    for begun in (east, west, odd):
-        assert journal.read(begun.id).begun == begun
-        assert journal.read(begun.id).lines == LINES[:1]
-    assert {remap.begun.cluster for remap in journal.all()} == {"east", "west", "../e a\n/st"}
+    for planned in (east, west, odd):
+        journal.begin(planned)
+        journal.add(planned.id, LINES[0])
+    for planned in (east, west, odd):
+        assert journal.read(planned.id).planned == planned
+        assert journal.read(planned.id).lines == LINES[:1]
+    assert {remap.planned.cluster for remap in journal.all()} == {"east", "west", "../e a\n/st"}
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[1:] == [f"east.{east.id}.jsonl", f"west.{west.id}.jsonl"]
     assert re.fullmatch(rf"c-[0-9a-f]{{16}}\.{odd.id}\.jsonl", names[0])
@@ -154,7 +154,7 @@ def test_what_opsk_0_1_wrote_is_read_and_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / f"{NAME}.jsonl"
     path.write_text(json.dumps(first) + "\n")
     journal = FileJournal(tmp_path)
-    assert journal.read(NAME).begun == BEGUN
+    assert journal.read(NAME).planned == BEGUN
     assert BEGUN.cluster == ""
     journal.add(NAME, LINES[0])
     assert [remap.state for remap in journal.all()] == ["applying"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opsk.job_key import JobKey
-from opsk.remapping.beginning import launcher_of
 from opsk.remapping.decision import Launched, launched_file, write_document
+from opsk.remapping.preparation import launcher_of
 from opsk.slurm.records import JobRecord
 
 SAID = Launched(job="7", host="n0.example.org", pid=1, decision="", starts=1, ranks=(), cluster="east")

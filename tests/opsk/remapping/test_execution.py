@@ -16,11 +16,11 @@ from opsk.planner.remap.remap import remap
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Kind, Option, Way
 from opsk.remapping import running
-from opsk.remapping.beginning import Launcher, begin, chosen_option
-from opsk.remapping.carrying_out import Applied, Hands, carry_out, look
+from opsk.remapping.actions import Look
 from opsk.remapping.decision import Launched, decision_file, launched_file, read_decision, write_document
-from opsk.remapping.deeds import Look
-from opsk.remapping.journal import Begun, FileJournal, Line
+from opsk.remapping.execution import Applied, ExecutionContext, execute, look
+from opsk.remapping.journal import FileJournal, Line, PlannedRemap
+from opsk.remapping.preparation import Launcher, begin, chosen_option
 from opsk.remapping.running import caller_rights
 from opsk.remapping.undoing import undo
 from opsk.slurm.records import JobRecord
@@ -42,24 +42,26 @@ def option_of(kind: Kind = Kind.SPARE_NODE, way: Way = Way.REQUEUE) -> Option:
     return next(option for option in found.options if option.kind is kind and option.way is way)
 
 
-def hands_of(tmp_path: Path, world: SlurmWorld, *, slept: Callable[[float], None] = lambda s: None) -> Hands:
-    return Hands(
+def hands_of(tmp_path: Path, world: SlurmWorld, *, slept: Callable[[float], None] = lambda s: None) -> ExecutionContext:
+    return ExecutionContext(
         journal=FileJournal(tmp_path / "journal"), cluster=world, run=world, clock=lambda: 1e9, sleep=slept, by="ann"
     )
 
 
-def begun_of(tmp_path: Path, hands: Hands, *, option: Option | None = None, rights: tuple[Who, ...] = ALL) -> Begun:
+def begun_of(
+    tmp_path: Path, context: ExecutionContext, *, option: Option | None = None, rights: tuple[Who, ...] = ALL
+) -> PlannedRemap:
     terms = Terms(job="7", rank_file=str(tmp_path / "ranks"))
-    now = look(hands, "7") or Look(job=None)
+    now = look(context, "7") or Look(job=None)
     found = begin(option or option_of(), terms, failed=("gpu:n2/1",), look=now, rights=rights, at_s=1e9)
-    hands.journal.begin(found)
+    context.journal.begin(found)
     return found
 
 
 def applied(tmp_path: Path, world: SlurmWorld, **more: object) -> Applied:
-    hands = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, hands, **more)  # type: ignore[arg-type]
-    return carry_out(hands.journal.read(begun.id), hands, rights=ALL)
+    context = hands_of(tmp_path, world)
+    planned = begun_of(tmp_path, context, **more)  # type: ignore[arg-type]
+    return execute(context.journal.read(planned.id), context, rights=ALL)
 
 
 @pytest.fixture
@@ -100,13 +102,13 @@ def test_what_failed_can_be_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "world.json"
     broken = applied(tmp_path, SlurmWorld(path, refuse="excnodelist"))
     world = SlurmWorld(path)
-    hands = hands_of(tmp_path, world)
-    done = carry_out(hands.journal.read(broken.journal or ""), hands)
+    context = hands_of(tmp_path, world)
+    done = execute(context.journal.read(broken.journal or ""), context)
     assert done.refused is None
     assert verbs(world) == ["reason", "requeue", "reqnodelist", "starttime"]
-    assert hands.journal.read(broken.journal or "").state == "applied"
+    assert context.journal.read(broken.journal or "").state == "applied"
     with pytest.raises(InputError, match="nothing is left"):
-        carry_out(hands.journal.read(broken.journal or ""), hands)
+        execute(context.journal.read(broken.journal or ""), context)
 
 
 def test_a_rank_file_that_cannot_be_written_stops_before_anything_runs(tmp_path: Path, world: SlurmWorld) -> None:
@@ -124,20 +126,20 @@ def test_killed_at_any_point_it_is_gone_on_with_and_nothing_is_done_twice(
     """A real SIGKILL before and after each command, and before and after each line of the journal."""
     path = tmp_path / "world.json"
     world = SlurmWorld(path)
-    begun = begun_of(tmp_path, hands_of(tmp_path, world))
+    planned = begun_of(tmp_path, hands_of(tmp_path, world))
     child = os.fork()
     if child == 0:
-        _die_at(point, tmp_path, path, begun.id, starts_by_itself=starts_by_itself)
+        _die_at(point, tmp_path, path, planned.id, starts_by_itself=starts_by_itself)
     _, status = os.waitpid(child, 0)
     was_killed = os.WIFSIGNALED(status)
-    hands = hands_of(tmp_path, SlurmWorld(path, starts_by_itself=starts_by_itself))
-    left = hands.journal.read(begun.id)
+    context = hands_of(tmp_path, SlurmWorld(path, starts_by_itself=starts_by_itself))
+    left = context.journal.read(planned.id)
     if was_killed and left.is_open:
-        carry_out(left, hands)
+        execute(left, context)
     assert verbs(world).count("requeue") == 1
     assert verbs(world).count("reason") == 1
     if not starts_by_itself:
-        assert hands.journal.read(begun.id).state == "applied"
+        assert context.journal.read(planned.id).state == "applied"
         assert world.job("7").nodes == ("n0", "n1", "n3", "n5")
         assert world.job("7").restarts == 1
 
@@ -160,8 +162,10 @@ def _die_at(point: int, tmp_path: Path, path: Path, name: str, *, starts_by_itse
     try:
         world = SlurmWorld(path, at=moment, starts_by_itself=starts_by_itself)
         journal = Mortal(tmp_path / "journal")
-        hands = Hands(journal=journal, cluster=world, run=world, clock=lambda: 1e9, sleep=lambda s: None, by="ann")
-        carry_out(journal.read(name), hands)
+        context = ExecutionContext(
+            journal=journal, cluster=world, run=world, clock=lambda: 1e9, sleep=lambda s: None, by="ann"
+        )
+        execute(journal.read(name), context)
     finally:
         os._exit(0)
 
@@ -170,11 +174,11 @@ def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> 
     """opsk was killed after the requeue, and 120 s later Slurm started the job where it wanted."""
     path = tmp_path / "world.json"
     world = SlurmWorld(path)
-    hands = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, hands)
-    hands.journal.add(begun.id, Line(at_s=1e9, state="started", by="ann", number=1))
+    context = hands_of(tmp_path, world)
+    planned = begun_of(tmp_path, context)
+    context.journal.add(planned.id, Line(at_s=1e9, state="started", by="ann", number=1))
     world.change(lambda now: now["job"].update(restarts=1, nodes=["n0", "n1", "n2", "n4"]))
-    found = carry_out(hands.journal.read(begun.id), hands)
+    found = execute(context.journal.read(planned.id), context)
     assert found.refused is not None
     assert "was started again meanwhile, on n0, n1, n2, n4" in (found.said or "")
 
@@ -192,31 +196,31 @@ def test_a_job_that_started_by_itself_on_other_nodes_is_told(tmp_path: Path) -> 
 def test_a_world_that_has_changed_is_refused_and_told(
     tmp_path: Path, world: SlurmWorld, edit: Callable[[dict[str, object]], object], told: str
 ) -> None:
-    hands = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, hands)
+    context = hands_of(tmp_path, world)
+    planned = begun_of(tmp_path, context)
     world.change(edit)
-    found = carry_out(hands.journal.read(begun.id), hands)
+    found = execute(context.journal.read(planned.id), context)
     assert found.is_outdated
     assert told in (found.said or "")
     assert not world.ran
-    assert hands.journal.read(begun.id).state == "outdated"
+    assert context.journal.read(planned.id).state == "outdated"
 
 
 def test_that_somebody_drained_the_failed_node_changes_nothing(tmp_path: Path, world: SlurmWorld) -> None:
-    hands = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, hands)
+    context = hands_of(tmp_path, world)
+    planned = begun_of(tmp_path, context)
     world.change(lambda now: now["nodes"]["n2"].update(flags=["DRAIN"], reason="by hand"))
-    found = carry_out(hands.journal.read(begun.id), hands)
+    found = execute(context.journal.read(planned.id), context)
     assert found.refused is None
     assert verbs(world) == ["requeue", "reqnodelist", "starttime"]
 
 
 def test_a_slurm_that_does_not_answer_stops_it(tmp_path: Path, world: SlurmWorld) -> None:
-    hands = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, hands)
+    context = hands_of(tmp_path, world)
+    planned = begun_of(tmp_path, context)
     world.is_silent = True
     with pytest.raises(SlurmError):
-        carry_out(hands.journal.read(begun.id), hands)
+        execute(context.journal.read(planned.id), context)
     assert not world.ran
 
 
@@ -229,24 +233,24 @@ def test_the_start_waits_until_all_nodes_have_ended_the_job(tmp_path: Path, worl
         words = list(argv)  # type: ignore[call-overload]
         return (0, states.pop(0)) if words[0] == "squeue" and states else world(words)
 
-    hands = Hands(
+    context = ExecutionContext(
         journal=FileJournal(tmp_path / "journal"), cluster=world, run=run, clock=lambda: 1e9, sleep=slept.append, by="a"
     )
-    begun = begun_of(tmp_path, hands)
-    assert carry_out(hands.journal.read(begun.id), hands).refused is None
+    planned = begun_of(tmp_path, context)
+    assert execute(context.journal.read(planned.id), context).refused is None
     assert len(slept) == 3 + 4
 
 
 def test_undo_gives_nodes_back_and_says_what_stays(tmp_path: Path, world: SlurmWorld) -> None:
     found = applied(tmp_path, world)
-    hands = hands_of(tmp_path, world)
-    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    context = hands_of(tmp_path, world)
+    undone = undo(context.journal.read(found.journal or ""), context, rights=ALL)
     assert undone.done == ("scontrol update nodename=n2 state=resume",)
     assert ["the job was started again" in why for _, why in undone.left] == [True, False, False]
     assert not [node for node in world.nodes() if node.state_flags]
-    assert hands.journal.read(found.journal or "").state == "undone"
+    assert context.journal.read(found.journal or "").state == "undone"
     with pytest.raises(InputError, match="nothing to undo"):
-        undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+        undo(context.journal.read(found.journal or ""), context, rights=ALL)
 
 
 def test_undo_of_half_a_remap_restores_the_nodes_that_the_job_asked_for(tmp_path: Path) -> None:
@@ -255,8 +259,8 @@ def test_undo_of_half_a_remap_restores_the_nodes_that_the_job_asked_for(tmp_path
     world.change(lambda now: now["job"].update(req=["n0", "n1", "n2", "n3"]))
     found = applied(tmp_path, world)
     assert world.job("7").excluded_nodes == ("n2",)
-    hands = hands_of(tmp_path, world)
-    undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    context = hands_of(tmp_path, world)
+    undo(context.journal.read(found.journal or ""), context, rights=ALL)
     assert world.job("7").required_nodes == ("n0", "n1", "n2", "n3")
     assert world.job("7").excluded_nodes == ()
 
@@ -264,8 +268,8 @@ def test_undo_of_half_a_remap_restores_the_nodes_that_the_job_asked_for(tmp_path
 def test_undo_leaves_what_others_drained(tmp_path: Path, world: SlurmWorld) -> None:
     found = applied(tmp_path, world)
     world.change(lambda now: now["nodes"]["n2"].update(reason="GPU is being replaced"))
-    hands = hands_of(tmp_path, world)
-    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    context = hands_of(tmp_path, world)
+    undone = undo(context.journal.read(found.journal or ""), context, rights=ALL)
     assert not undone.done
     assert any("drained by someone else" in why for _, why in undone.left)
 
@@ -273,15 +277,15 @@ def test_undo_leaves_what_others_drained(tmp_path: Path, world: SlurmWorld) -> N
 def test_undo_of_waiting_lets_the_job_go(tmp_path: Path, world: SlurmWorld) -> None:
     found = applied(tmp_path, world, option=option_of(Kind.WAIT, Way.HOLD))
     assert world.job("7").reason == "JobHeldUser"
-    hands = hands_of(tmp_path, world)
-    undone = undo(hands.journal.read(found.journal or ""), hands, rights=ALL)
+    context = hands_of(tmp_path, world)
+    undone = undo(context.journal.read(found.journal or ""), context, rights=ALL)
     assert undone.done == ("scontrol release 7", "scontrol update nodename=n2 state=resume")
 
 
 def test_an_owner_cannot_resume_nodes(tmp_path: Path, world: SlurmWorld) -> None:
     found = applied(tmp_path, world)
-    hands = hands_of(tmp_path, world)
-    undone = undo(hands.journal.read(found.journal or ""), hands, rights=(Who.USER,))
+    context = hands_of(tmp_path, world)
+    undone = undo(context.journal.read(found.journal or ""), context, rights=(Who.USER,))
     assert ("scontrol update nodename=n2 state=resume", "by an administrator") in undone.left
 
 
@@ -323,7 +327,7 @@ def test_rights_are_those_that_slurm_tells(
     assert Who.USER in caller_rights(JOB, lambda _: (0, level), lambda: "slurm(64030)")
 
 
-def launched_begun(tmp_path: Path, hands: Hands, kind: Kind) -> Begun:
+def launched_begun(tmp_path: Path, context: ExecutionContext, kind: Kind) -> PlannedRemap:
     """A job on n0 to n3 that holds n4 to spare, with a launcher of the caller's own."""
     situation, _ = situation_of(Plan(tp=4, dp=4, global_batch=12), names(0, 3), spares=["n4"])
     terms = Terms(job="7", site=SlurmSite(release=(24, 11)), rank_file=str(tmp_path / "ranks"))
@@ -331,17 +335,17 @@ def launched_begun(tmp_path: Path, hands: Hands, kind: Kind) -> Begun:
     option = next(option for option in found.options if option.kind is kind)
     said = Launched(job="7", host="n0", pid=1, decision="", starts=1, ranks=())
     launcher = Launcher(owner=os.geteuid(), files=files_of(tmp_path), said=said)
-    now = look(hands, "7") or Look(job=None)
-    begun = begin(option, terms, failed=("gpu:n2/1",), look=now, rights=ALL, at_s=1e9, launcher=launcher)
-    hands.journal.begin(begun)
-    return begun
+    now = look(context, "7") or Look(job=None)
+    planned = begin(option, terms, failed=("gpu:n2/1",), look=now, rights=ALL, at_s=1e9, launcher=launcher)
+    context.journal.begin(planned)
+    return planned
 
 
 def files_of(tmp_path: Path) -> dict[str, Path]:
     return {"decision": decision_file(tmp_path, KEY), "launched": launched_file(tmp_path, KEY)}
 
 
-def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Hands:
+def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> ExecutionContext:
     """A launcher that takes the map at its next look, or refuses it."""
     plain = hands_of(tmp_path, world)
 
@@ -358,28 +362,29 @@ def with_launcher(tmp_path: Path, world: SlurmWorld, refuses: str = "") -> Hands
 
 
 def test_a_launcher_gets_the_map_and_nothing_leaves_the_queue(tmp_path: Path, world: SlurmWorld) -> None:
-    hands = with_launcher(tmp_path, world)
-    begun = launched_begun(tmp_path, hands, Kind.SPARE_NODE)
-    done = carry_out(hands.journal.read(begun.id), hands)
+    context = with_launcher(tmp_path, world)
+    planned = launched_begun(tmp_path, context, Kind.SPARE_NODE)
+    done = execute(context.journal.read(planned.id), context)
     assert (done.refused, done.left) == (None, ())
     assert verbs(world) == ["reason"]
     new = read_decision(files_of(tmp_path)["decision"], owner=os.geteuid())
     assert new is not None
     assert new.nodes == ("n0", "n1", "n4", "n3")
     assert any(
-        "Launcher" in why or "launcher" in why for _, why in undo(hands.journal.read(begun.id), hands, rights=ALL).left
+        "Launcher" in why or "launcher" in why
+        for _, why in undo(context.journal.read(planned.id), context, rights=ALL).left
     )
 
 
 def test_what_a_launcher_refuses_is_told(tmp_path: Path, world: SlurmWorld) -> None:
-    hands = with_launcher(tmp_path, world, refuses="torchrun numbers ranks node by node")
-    begun = launched_begun(tmp_path, hands, Kind.SPARE_NODE)
-    assert "torchrun numbers" in (carry_out(hands.journal.read(begun.id), hands).said or "")
+    context = with_launcher(tmp_path, world, refuses="torchrun numbers ranks node by node")
+    planned = launched_begun(tmp_path, context, Kind.SPARE_NODE)
+    assert "torchrun numbers" in (execute(context.journal.read(planned.id), context).said or "")
 
 
 def test_another_plan_is_no_launchers_business(tmp_path: Path, world: SlurmWorld) -> None:
     """Its command would have to change too."""
-    hands = with_launcher(tmp_path, world)
-    begun = launched_begun(tmp_path, hands, Kind.SHRINK_DP)
-    assert begun.decision is None
-    assert [who for _, who in begun.left] == ["in the job"]
+    context = with_launcher(tmp_path, world)
+    planned = launched_begun(tmp_path, context, Kind.SHRINK_DP)
+    assert planned.decision is None
+    assert [who for _, who in planned.left] == ["in the job"]

@@ -14,9 +14,9 @@ from opsk.job_key import JobKey
 from opsk.planner.remap.preview import hosts_of
 from opsk.planner.remap.terms import Terms
 from opsk.planner.remap.values import Answer, Option, Way
+from opsk.remapping.actions import Before, Look, Step, nodes_in
 from opsk.remapping.decision import Decision, Launched, decision_file, launched_file, read_launched
-from opsk.remapping.deeds import Before, Look, Step, nodes_in
-from opsk.remapping.journal import Begun, new_id
+from opsk.remapping.journal import PlannedRemap, new_id
 from opsk.remapping.running import caller_name, for_whom, is_mine
 from opsk.remapping.world import World, world_of
 from opsk.slurm.records import JobRecord, NodeRecord
@@ -102,7 +102,7 @@ def begin(
     launcher: Launcher | None = None,
     world: World | None = None,
     cluster: str = "",
-) -> Begun:
+) -> PlannedRemap:
     """Return what is to be done.
 
     Parameters
@@ -129,7 +129,7 @@ def begin(
             steps.append(_step(len(steps), command))
         else:
             left.append((command.text, for_whom(command)))
-    return Begun(
+    return PlannedRemap(
         id=name,
         at_s=at_s,
         by=caller_name(),

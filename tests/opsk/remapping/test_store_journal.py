@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.errors import StoreError
-from opsk.remapping.carrying_out import carry_out
+from opsk.remapping.execution import execute
 from opsk.remapping.journal import FileJournal
-from opsk.remapping.kept_in_store import StoreJournal
+from opsk.remapping.store_journal import StoreJournal
 from opsk.store.engine import open_store
 from opsk.store.remaps import remaps
 from opsk.store.writing import DirectWriter
 from tests.fakes.slurm_world import SlurmWorld
-from tests.opsk.remapping.test_carrying_out import begun_of, hands_of
+from tests.opsk.remapping.test_execution import begun_of, hands_of
 
 
 def test_moves_and_steps_are_in_the_store(tmp_path: Path) -> None:
@@ -20,12 +20,12 @@ def test_moves_and_steps_are_in_the_store(tmp_path: Path) -> None:
     world = SlurmWorld(tmp_path / "world.json")
     kept = StoreJournal(FileJournal(tmp_path / "journal"), DirectWriter(engine), "small", lambda text: None)
     plain = hands_of(tmp_path, world)
-    hands = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
-    begun = begun_of(tmp_path, hands)
-    carry_out(kept.read(begun.id), hands)
+    context = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
+    planned = begun_of(tmp_path, context)
+    execute(kept.read(planned.id), context)
     (found,) = remaps(engine)
     assert (found.state, found.proposed.job, found.proposed.option) == ("applied", "7", "spare_node")
-    assert found.proposed.world == begun.world.hash
+    assert found.proposed.world == planned.world.hash
     assert [move.state for move in found.moves] == ["approved", "applying", "applied"]
     assert [(step.number, step.state) for step in found.steps] == [
         (number, state) for number in range(4) for state in ("started", "done")
@@ -39,14 +39,14 @@ def test_who_goes_on_tells_the_store_what_it_missed(tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db")
     world = SlurmWorld(tmp_path / "world.json")
     plain = hands_of(tmp_path, world)
-    begun = begun_of(tmp_path, plain)
+    planned = begun_of(tmp_path, plain)
     assert not remaps(engine)
     said: list[str] = []
     for _ in range(2):  # and whoever looks again afterwards changes nothing
         kept = StoreJournal(plain.journal, DirectWriter(engine), "small", said.append)
-        hands = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
-        if kept.read(begun.id).is_open:
-            carry_out(kept.read(begun.id), hands)
+        context = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
+        if kept.read(planned.id).is_open:
+            execute(kept.read(planned.id), context)
     (found,) = remaps(engine)
     assert not said
     assert [move.state for move in found.moves] == ["approved", "applying", "applied"]
@@ -63,7 +63,7 @@ def test_a_store_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     world = SlurmWorld(tmp_path / "world.json")
     kept = StoreJournal(FileJournal(tmp_path / "journal"), Broken(), "small", said.append)  # type: ignore[arg-type]
     plain = hands_of(tmp_path, world)
-    hands = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
-    begun = begun_of(tmp_path, hands)
-    assert carry_out(kept.read(begun.id), hands).refused is None
+    context = type(plain)(journal=kept, cluster=world, run=world, clock=plain.clock, sleep=plain.sleep, by="ann")
+    planned = begun_of(tmp_path, context)
+    assert execute(kept.read(planned.id), context).refused is None
     assert said == ["the store does not know of this remap: its disk is full"]

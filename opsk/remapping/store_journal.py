@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast, get_args
 
 from opsk.errors import OpskError
-from opsk.remapping.journal import Begun, Journal, Line, Remapping
+from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping
 from opsk.store.remap_states import RemapState
 from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep, StepState
 from opsk.store.writing import Record, Writer
@@ -40,11 +40,11 @@ class StoreJournal:
         self._warned = False
         self._texts: dict[str, dict[int, str]] = {}
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, planned: PlannedRemap) -> None:
         """Write down what is to be done."""
-        self._journal.begin(begun)
-        self._texts[begun.id] = _texts(begun)
-        self._tell(proposed(begun, self._cluster))
+        self._journal.begin(planned)
+        self._texts[planned.id] = _texts(planned)
+        self._tell(proposed(planned, self._cluster))
 
     def add(self, remap: str, line: Line) -> None:
         """Write down what is about to happen, or what became of it."""
@@ -54,9 +54,9 @@ class StoreJournal:
             return
         # Whoever began it may have been ended before the store knew: what it knows already it keeps once.
         known = self._journal.read(remap)
-        texts = self._texts[remap] = _texts(known.begun)
+        texts = self._texts[remap] = _texts(known.planned)
         later = [record for each in known.lines for record in moved(remap, each, self._cluster, texts)]
-        self._tell([*proposed(known.begun, self._cluster), *later])
+        self._tell([*proposed(known.planned, self._cluster), *later])
 
     def read(self, remap: str) -> Remapping:
         """Return one remap."""
@@ -77,15 +77,16 @@ class StoreJournal:
                 self._warn(f"the store does not know of this remap: {error.message}")
 
 
-def proposed(begun: Begun, cluster: str) -> tuple[Record, ...]:
+def proposed(planned: PlannedRemap, cluster: str) -> tuple[Record, ...]:
     """Return what the store is told when a remap is begun: that it was proposed and approved."""
-    at = _time(begun.at_s)
+    at = _time(planned.at_s)
     return (
         RemapProposed(
-            cluster=cluster, remap=begun.id, at=at, by=begun.by, job=begun.job, failed=" ".join(begun.failed)[:255],
-            option=begun.kind, title=begun.title, world=begun.world.hash, document=asdict(begun),
+            cluster=cluster, remap=planned.id, at=at, by=planned.by, job=planned.job,
+            failed=" ".join(planned.failed)[:255],
+            option=planned.kind, title=planned.title, world=planned.world.hash, document=asdict(planned),
         ),
-        RemapMoved(cluster=cluster, remap=begun.id, at=at, state="approved", by=begun.by),
+        RemapMoved(cluster=cluster, remap=planned.id, at=at, state="approved", by=planned.by),
     )  # fmt: skip
 
 
@@ -107,8 +108,8 @@ def moved(remap: str, line: Line, cluster: str, texts: dict[int, str]) -> tuple[
     )  # fmt: skip
 
 
-def _texts(begun: Begun) -> dict[int, str]:
-    return {step.number: step.text for step in begun.steps}
+def _texts(planned: PlannedRemap) -> dict[int, str]:
+    return {step.number: step.text for step in planned.steps}
 
 
 def _time(at_s: float) -> datetime:

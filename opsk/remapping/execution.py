@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from opsk.errors import InputError, OpskError, SlurmError
+from opsk.remapping.actions import ActionKind, Finding, Look, Step, look_at
 from opsk.remapping.decision import Decision, read_launched, write_document
-from opsk.remapping.deeds import Deed, Finding, Look, Step, look_at
-from opsk.remapping.journal import Begun, Journal, Line, Remapping, RunState, StepState
+from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
 from opsk.remapping.running import Run, run_command
 from opsk.remapping.world import changes, world_of
 from opsk.slurm.records import JobRecord, NodeRecord
@@ -64,7 +64,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
+class ExecutionContext:
     """What carrying out needs of the world outside.
 
     Parameters
@@ -98,7 +98,7 @@ class StoppedError(OpskError):
     """A step cannot be done; the message says why."""
 
 
-def look(hands: Hands, job: str, *, nodes: bool = True) -> Look | None:
+def look(context: ExecutionContext, job: str, *, nodes: bool = True) -> Look | None:
     """Return the world now; ``None`` where nobody is there to be asked.
 
     Raises
@@ -106,16 +106,16 @@ def look(hands: Hands, job: str, *, nodes: bool = True) -> Look | None:
     SlurmError
         Slurm does not answer.
     """
-    if hands.cluster is None:
+    if context.cluster is None:
         return None
     try:
-        record: JobRecord | None = hands.cluster.job(job)
+        record: JobRecord | None = context.cluster.job(job)
     except InputError:
         record = None
-    return Look(job=record, nodes={node.name: node for node in hands.cluster.nodes()} if nodes else {})
+    return Look(job=record, nodes={node.name: node for node in context.cluster.nodes()} if nodes else {})
 
 
-def carry_out(remap: Remapping, hands: Hands, *, rights: tuple[Who, ...] = ()) -> Applied:
+def execute(remap: Remapping, context: ExecutionContext, *, rights: tuple[Who, ...] = ()) -> Applied:
     """Do what is left of a remap; of one that was never begun, only where the world is as it was.
 
     Raises
@@ -125,58 +125,58 @@ def carry_out(remap: Remapping, hands: Hands, *, rights: tuple[Who, ...] = ()) -
     SlurmError
         Slurm does not answer at all.
     """
-    begun = remap.begun
+    planned = remap.planned
     if not remap.is_open or remap.state == "undoing":
         raise InputError(
-            f"remap {begun.id} is {remap.state}: nothing is left to go on with", hint="opsk remap --journal"
+            f"remap {planned.id} is {remap.state}: nothing is left to go on with", hint="opsk remap --journal"
         )
     if not remap.steps:
-        different = _outdated(begun, hands)
+        different = _outdated(planned, context)
         if different:
-            _note(hands, begun, "outdated", said=different)
-            return _result(begun, (), rights, said=different, is_outdated=True)
-    written = _write_ranks(begun)
-    _note(hands, begun, "applying")
+            _note(context, planned, "outdated", said=different)
+            return _result(planned, (), rights, said=different, is_outdated=True)
+    written = _write_ranks(planned)
+    _note(context, planned, "applying")
     done: list[str] = []
-    for step in begun.steps:
+    for step in planned.steps:
         if remap.steps.get(step.number) in {"done", "skipped"}:
             done.append(step.text)
             continue
         try:
-            _do(step, begun, hands)
+            _do(step, planned, context)
         except StoppedError as error:
-            _note(hands, begun, "failed", step, said=error.message)
-            _note(hands, begun, "failed", said=error.message)
-            rest = tuple((later.text, "not run any more") for later in begun.steps if later.number > step.number)
-            return _result(begun, done, rights, refused=step.text, said=error.message, rest=rest, rank_file=written)
+            _note(context, planned, "failed", step, said=error.message)
+            _note(context, planned, "failed", said=error.message)
+            rest = tuple((later.text, "not run any more") for later in planned.steps if later.number > step.number)
+            return _result(planned, done, rights, refused=step.text, said=error.message, rest=rest, rank_file=written)
         done.append(step.text)
-    _note(hands, begun, "applied")
-    return _result(begun, done, rights, rank_file=written)
+    _note(context, planned, "applied")
+    return _result(planned, done, rights, rank_file=written)
 
 
 def _result(
-    begun: Begun, done: list[str] | tuple[str, ...], rights: tuple[Who, ...], *, refused: str | None = None,
+    planned: PlannedRemap, done: list[str] | tuple[str, ...], rights: tuple[Who, ...], *, refused: str | None = None,
     said: str | None = None, rest: tuple[tuple[str, str], ...] = (), rank_file: str | None = None,
     is_outdated: bool = False,
 ) -> Applied:  # fmt: skip
     return Applied(
-        kind=begun.kind, title=begun.title, rights=rights, done=tuple(done), refused=refused, said=said,
-        left=(*rest, *begun.left), rank_file=rank_file, journal=begun.id, is_outdated=is_outdated,
+        kind=planned.kind, title=planned.title, rights=rights, done=tuple(done), refused=refused, said=said,
+        left=(*rest, *planned.left), rank_file=rank_file, journal=planned.id, is_outdated=is_outdated,
     )  # fmt: skip
 
 
-def _outdated(begun: Begun, hands: Hands) -> str:
+def _outdated(planned: PlannedRemap, context: ExecutionContext) -> str:
     """Return what has changed since the plan was made; empty for nothing."""
-    now = look(hands, begun.job)
-    if now is None or not begun.world.job:
+    now = look(context, planned.job)
+    if now is None or not planned.world.job:
         return ""
     if now.job is None:
         return "Slurm does not know the job any more"
-    there = world_of(now.job, now.nodes, used=begun.world.nodes, failed=begun.before.failed)
-    return "; ".join(changes(begun.world, there))
+    there = world_of(now.job, now.nodes, used=planned.world.nodes, failed=planned.before.failed)
+    return "; ".join(changes(planned.world, there))
 
 
-def _do(step: Step, begun: Begun, hands: Hands) -> None:
+def _do(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
     """Do one step, unless it is done.
 
     Raises
@@ -184,25 +184,25 @@ def _do(step: Step, begun: Begun, hands: Hands) -> None:
     StoppedError
         It was refused, or must not be done any more.
     """
-    if step.deed is Deed.DECIDE:
-        _decide(step, begun, hands)
+    if step.action_kind is ActionKind.DECIDE:
+        _decide(step, planned, context)
         return
-    found = _found(step, begun, hands)
+    found = _found(step, planned, context)
     if not found.is_done:
-        _note(hands, begun, "started", step)
-        found = _await(step, begun, hands)
+        _note(context, planned, "started", step)
+        found = _await(step, planned, context)
     if found.is_done:
-        hands.tell(f"{step.text}: {found.why}")
-        _note(hands, begun, "skipped", step, said=found.why)
+        context.tell(f"{step.text}: {found.why}")
+        _note(context, planned, "skipped", step, said=found.why)
         return
-    hands.tell(step.text)
-    status, said = hands.run(step.argv)
-    if status and not (hands.cluster is not None and _found(step, begun, hands).is_done):
+    context.tell(step.text)
+    status, said = context.run(step.argv)
+    if status and not (context.cluster is not None and _found(step, planned, context).is_done):
         raise StoppedError(said or f"status {status}")
-    _note(hands, begun, "done", step)
+    _note(context, planned, "done", step)
 
 
-def _found(step: Step, begun: Begun, hands: Hands) -> Finding:
+def _found(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Finding:
     """Return what the world says of a step.
 
     Raises
@@ -211,18 +211,18 @@ def _found(step: Step, begun: Begun, hands: Hands) -> Finding:
         It must not be done any more, or nobody can tell whether it is done.
     """
     try:
-        now = look(hands, begun.job, nodes=step.deed in {Deed.DRAIN, Deed.RESUME})
+        now = look(context, planned.job, nodes=step.action_kind in {ActionKind.DRAIN, ActionKind.RESUME})
     except SlurmError as error:
         raise StoppedError(error.message, hint=error.hint) from error
     if now is None:
         return Finding()
-    found = look_at(step, begun.before, now)
+    found = look_at(step, planned.before, now)
     if found.stop:
         raise StoppedError(found.stop)
     return found
 
 
-def _await(step: Step, begun: Begun, hands: Hands) -> Finding:
+def _await(step: Step, planned: PlannedRemap, context: ExecutionContext) -> Finding:
     """Wait until the job is in the state that a step needs, or the step is done without us.
 
     Raises
@@ -232,7 +232,7 @@ def _await(step: Step, begun: Begun, hands: Hands) -> Finding:
     """
     waited_s, seen = 0.0, 0
     while step.when:
-        status, said = hands.run(state_of(begun.job))
+        status, said = context.run(state_of(planned.job))
         state = said.strip()
         if status:
             raise StoppedError(said)
@@ -240,15 +240,15 @@ def _await(step: Step, begun: Begun, hands: Hands) -> Finding:
         if seen == _LOOKS:
             break
         if not seen and waited_s > _MOST_WAITED_S:
-            raise StoppedError(f"job {begun.job} is still {state} after {_MOST_WAITED_S:.0f} s, not {step.when}")
-        if not seen and hands.cluster is not None and (found := _found(step, begun, hands)).is_done:
+            raise StoppedError(f"job {planned.job} is still {state} after {_MOST_WAITED_S:.0f} s, not {step.when}")
+        if not seen and context.cluster is not None and (found := _found(step, planned, context)).is_done:
             return found
-        hands.sleep(_POLL_S)
+        context.sleep(_POLL_S)
         waited_s += _POLL_S
     return Finding()
 
 
-def _decide(step: Step, begun: Begun, hands: Hands) -> None:
+def _decide(step: Step, planned: PlannedRemap, context: ExecutionContext) -> None:
     """Hand a map to the launcher in the job, and wait until it runs it.
 
     Raises
@@ -256,13 +256,13 @@ def _decide(step: Step, begun: Begun, hands: Hands) -> None:
     StoppedError
         It does not take it.
     """
-    decision, path, launched = _addresses(begun, hands)
-    _note(hands, begun, "started", step)
-    hands.tell(step.text)
+    decision, path, launched = _addresses(planned, context)
+    _note(context, planned, "started", step)
+    context.tell(step.text)
     waited_s = 0.0
     try:
         while True:
-            said = read_launched(launched, owner=hands.owner if hands.owner is not None else -1)
+            said = read_launched(launched, owner=context.owner if context.owner is not None else -1)
             if said is not None and said.decision == decision.id:
                 break
             if said is not None and decision.id in said.refused:
@@ -271,20 +271,20 @@ def _decide(step: Step, begun: Begun, hands: Hands) -> None:
                 write_document(path, decision)
             if waited_s > _MOST_FOR_LAUNCHER_S:
                 raise StoppedError(f"the launcher did not start the new map within {_MOST_FOR_LAUNCHER_S:.0f} s")
-            hands.sleep(_POLL_S)
+            context.sleep(_POLL_S)
             waited_s += _POLL_S
     except InputError as error:
         raise StoppedError(error.message) from error
-    _note(hands, begun, "done", step)
+    _note(context, planned, "done", step)
 
 
-def _addresses(begun: Begun, hands: Hands) -> tuple[Decision, Path, Path]:
-    if begun.decision is None or hands.owner is None or set(hands.launch_files) != {"decision", "launched"}:
+def _addresses(planned: PlannedRemap, context: ExecutionContext) -> tuple[Decision, Path, Path]:
+    if planned.decision is None or context.owner is None or set(context.launch_files) != {"decision", "launched"}:
         raise StoppedError("the job's launcher is not known any more")
-    return begun.decision, hands.launch_files["decision"], hands.launch_files["launched"]
+    return planned.decision, context.launch_files["decision"], context.launch_files["launched"]
 
 
-def _write_ranks(begun: Begun) -> str | None:
+def _write_ranks(planned: PlannedRemap) -> str | None:
     """Write the file with one host per rank, where the option needs it.
 
     Raises
@@ -292,17 +292,24 @@ def _write_ranks(begun: Begun) -> str | None:
     InputError
         The file cannot be written.
     """
-    if not begun.ranks:
+    if not planned.ranks:
         return None
     try:
-        Path(begun.rank_file).write_text(begun.ranks, encoding="utf-8")
+        Path(planned.rank_file).write_text(planned.ranks, encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"{begun.rank_file}: {error.strerror}; nothing was run", hint="name another --rank-file"
+            f"{planned.rank_file}: {error.strerror}; nothing was run", hint="name another --rank-file"
         ) from error
-    return begun.rank_file
+    return planned.rank_file
 
 
-def _note(hands: Hands, begun: Begun, state: RunState | StepState, step: Step | None = None, *, said: str = "") -> None:
+def _note(
+    context: ExecutionContext,
+    planned: PlannedRemap,
+    state: RunState | StepState,
+    step: Step | None = None,
+    *,
+    said: str = "",
+) -> None:
     number = step.number if step is not None else None
-    hands.journal.add(begun.id, Line(at_s=hands.clock(), state=state, by=hands.by, number=number, said=said))
+    context.journal.add(planned.id, Line(at_s=context.clock(), state=state, by=context.by, number=number, said=said))

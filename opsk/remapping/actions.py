@@ -21,7 +21,7 @@ _ENDED = frozenset(
 )  # fmt: skip
 
 
-class Deed(StrEnum):
+class ActionKind(StrEnum):
     """What a command does."""
 
     DRAIN = "drain"
@@ -47,9 +47,9 @@ class Step:
     when: str = ""
 
     @property
-    def deed(self) -> Deed:
+    def action_kind(self) -> ActionKind:
         """What it does."""
-        return deed_of(self.argv)
+        return classify_command(self.argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Finding:
 NOT_DONE = Finding()
 
 
-def deed_of(argv: Sequence[str]) -> Deed:
+def classify_command(argv: Sequence[str]) -> ActionKind:
     """Return what a command does.
 
     Examples
@@ -116,19 +116,25 @@ def deed_of(argv: Sequence[str]) -> Deed:
     'requeue'
     """
     if argv[:1] == ("opsk-decide",):
-        return Deed.DECIDE
+        return ActionKind.DECIDE
     if len(argv) < 3 or argv[0] != "scontrol":
-        return Deed.OTHER
-    plain = {"requeue": Deed.REQUEUE, "requeuehold": Deed.HOLD_BACK, "release": Deed.RELEASE}.get(argv[1])
+        return ActionKind.OTHER
+    plain = {"requeue": ActionKind.REQUEUE, "requeuehold": ActionKind.HOLD_BACK, "release": ActionKind.RELEASE}.get(
+        argv[1]
+    )
     if plain is not None or argv[1] != "update":
-        return plain or Deed.OTHER
+        return plain or ActionKind.OTHER
     names = {word.partition("=")[0]: word.partition("=")[2] for word in argv[2:]}
     if "nodename" in names:
-        return {"drain": Deed.DRAIN, "resume": Deed.RESUME}.get(names.get("state", ""), Deed.OTHER)
-    for name, deed in (("starttime", Deed.START), ("reqnodelist", Deed.STEER), ("nodelist", Deed.SHRINK)):
+        return {"drain": ActionKind.DRAIN, "resume": ActionKind.RESUME}.get(names.get("state", ""), ActionKind.OTHER)
+    for name, action_kind in (
+        ("starttime", ActionKind.START),
+        ("reqnodelist", ActionKind.STEER),
+        ("nodelist", ActionKind.SHRINK),
+    ):
         if name in names:
-            return deed
-    return Deed.OTHER
+            return action_kind
+    return ActionKind.OTHER
 
 
 def value_of(argv: Sequence[str], name: str) -> str | None:
@@ -143,19 +149,19 @@ def nodes_in(argv: Sequence[str], name: str) -> tuple[str, ...]:
 
 def look_at(step: Step, before: Before, look: Look) -> Finding:
     """Return whether a step is done already, or must not be done any more."""
-    deed = step.deed
-    if deed in {Deed.DRAIN, Deed.RESUME}:
+    action_kind = step.action_kind
+    if action_kind in {ActionKind.DRAIN, ActionKind.RESUME}:
         nodes = nodes_in(step.argv, "nodename")
-        done = all(look.is_drained(node) is (deed is Deed.DRAIN) for node in nodes)
+        done = all(look.is_drained(node) is (action_kind is ActionKind.DRAIN) for node in nodes)
         return Finding(is_done=True, why=f"is so already: {', '.join(nodes[:4])}") if done else NOT_DONE
-    if deed in {Deed.OTHER, Deed.DECIDE}:
+    if action_kind in {ActionKind.OTHER, ActionKind.DECIDE}:
         return NOT_DONE
     job = look.job
     if job is None:
         return Finding(stop="Slurm does not know the job any more")
     if job.state in _ENDED and "REQUEUED" not in job.state_flags:
         return Finding(stop=f"the job has ended: {job.state}")
-    return _LOOKS[deed](step, before, look, job)
+    return _LOOKS[action_kind](step, before, look, job)
 
 
 def _requeued(step: Step, before: Before, look: Look, job: JobRecord) -> Finding:
@@ -199,10 +205,10 @@ def _released(step: Step, before: Before, look: Look, job: JobRecord) -> Finding
 
 
 _LOOKS = {
-    Deed.REQUEUE: _requeued,
-    Deed.HOLD_BACK: _held,
-    Deed.STEER: _steered,
-    Deed.START: _started,
-    Deed.SHRINK: _shrunk,
-    Deed.RELEASE: _released,
+    ActionKind.REQUEUE: _requeued,
+    ActionKind.HOLD_BACK: _held,
+    ActionKind.STEER: _steered,
+    ActionKind.START: _started,
+    ActionKind.SHRINK: _shrunk,
+    ActionKind.RELEASE: _released,
 }
