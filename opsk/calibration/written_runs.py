@@ -307,7 +307,10 @@ def _formats(plan: Plan) -> dict[str, str]:
         for own, usual in zip(named, _STATES[plan.states], strict=True)
     )
     moment = _MOMENTS.get(plan.optimizer, moment)
-    return {"param_dtype": "bf16", "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
+    # under autocast replicas keep fp32 weights; FSDP shards these, and gathers them in 16 bits
+    keeps_fp32 = plan.states is States.AUTOCAST and plan.sharding is not Sharding.ZERO3
+    weights = "fp32" if keeps_fp32 else "bf16"
+    return {"param_dtype": weights, "grad_dtype": grad, "master_dtype": master, "moment_dtype": moment}
 
 
 def _latent(model: ModelShape) -> dict[str, int]:
