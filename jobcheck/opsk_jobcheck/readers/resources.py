@@ -55,7 +55,7 @@ class Resources:
     problems: tuple[Problem, ...] = ()
 
 
-def merge(directives: Directives, request: SlurmRequest | None) -> Resources:
+def merge(directives: Directives, request: SlurmRequest | None, *, is_for_one_node: bool = False) -> Resources:
     """Return what the job will get, with what follows by arithmetic; never raises.
 
     Parameters
@@ -64,12 +64,16 @@ def merge(directives: Directives, request: SlurmRequest | None) -> Resources:
         The script's own lines.
     request
         What Slurm was really asked for (command line, environment and script merged); it beats the script.
+    is_for_one_node
+        Whether the script asks nothing about its nodes: without ``--nodes`` it then runs on the one that Slurm gives.
     """
     merged = _Merged(directives)
     if request is not None:
         merged.override(request)
     if directives.is_heterogeneous or (request is not None and request.is_heterogeneous):
         merged.forget_sizes()
+    if is_for_one_node and request is None:
+        merged.take_one_node()
     merged.follow()
     if request is not None and request.is_merged:
         merged.left_to_slurm()
@@ -119,6 +123,20 @@ class _Merged:
             return
         why = "how many nodes the job gets is left to Slurm"
         self.unknown.setdefault("plan.gpus", Unknown(field="plan.gpus", why=why, file=REQUEST, line=0))
+
+    def take_one_node(self) -> None:
+        """Take the one node that Slurm gives where neither nodes, tasks nor GPUs of the whole job are asked for.
+
+        Source: sbatch's man page, ``--nodes``: enough nodes for the resources per job, of which there are none.
+        """
+        whole_job = ("nodes", "ntasks", "gpus", "gpus_per_task")
+        is_open = any(name in self.values or _FIELDS[name] in self.unknown for name in whole_job)
+        entry = self.evidence.get("plan.gpus_per_node")
+        if is_open or entry is None:
+            return
+        text = "Slurm gives one node where none are asked for"
+        self.values["nodes"] = 1
+        self.evidence["plan.nodes"] = Evidence(field="plan.nodes", value=1, file=entry.file, line=entry.line, text=text)
 
     def forget_sizes(self) -> None:
         """Drop every size: a heterogeneous job has several components, and a hook sees one at a time."""

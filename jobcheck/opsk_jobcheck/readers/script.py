@@ -69,6 +69,12 @@ _OTHER_CONFIGS = (
 )
 
 
+_ASKS_FOR_NODES = re.compile(
+    r"SLURM_(JOB_)?(NUM_NODES|NNODES|NODELIST)|SLURM_(NODEID|STEP_NODELIST|NTASKS|PROCID)|scontrol\s+show\s+host"
+)
+"""What a script says that may run on several nodes, and is given their number when it is submitted."""
+
+
 def read_script(
     text: str | bytes,
     *,
@@ -97,7 +103,7 @@ def read_script(
         return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
     statements = read_opsk_lines(source, file=file)
     directives = read_directives(source, file=file)
-    resources = merge(directives, request)
+    resources = merge(directives, request, is_for_one_node=not _ASKS_FOR_NODES.search(source))
     given = request.arguments if request else None
     arguments = None if given is None else tuple(literal(word, 0) for word in given)
     result = run(

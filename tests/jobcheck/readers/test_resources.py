@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from opsk_jobcheck.readers.directives import read_words
 from opsk_jobcheck.readers.sbatch import Directives, Resources, merge, read_directives
+from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.request import SlurmRequest
 
 
@@ -49,6 +50,30 @@ def test_arithmetic_fills_what_is_fixed(
 ) -> None:
     found = merged(f"#SBATCH {lines}")
     assert (found.nodes, found.gpus_per_node, found.gpus) == (nodes, per_node, in_all)
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes", "in_all"),
+    [
+        ("--gres=gpu:8", 1, 8),
+        ("--gpus-per-node=4 --ntasks-per-node=4", 1, 4),
+        ("--gpus-per-node=4 --ntasks=8", None, None),  # Slurm may spread tasks
+        ("--gpus-per-node=4 --nodes=2-4", None, None),
+        ("--gpus=8", None, 8),
+        ("--cpus-per-task=8", None, None),  # nothing is said of GPUs
+    ],
+)
+def test_slurm_gives_one_node_where_none_are_asked_for(lines: str, nodes: int | None, in_all: int | None) -> None:
+    found = merge(read_directives(f"#!/bin/bash\n#SBATCH {lines}\n", file="job.sh"), None, is_for_one_node=True)
+    assert (found.nodes, found.gpus) == (nodes, in_all)
+
+
+@pytest.mark.parametrize(
+    ("body", "nodes"), [("python train.py", 1), ("torchrun --nnodes $SLURM_NNODES train.py", None)]
+)
+def test_a_script_that_asks_for_its_nodes_gets_their_number_when_it_is_submitted(body: str, nodes: int | None) -> None:
+    workload = read_script(f"#!/bin/bash\n#SBATCH --gres=gpu:8\n{body}\n", file="job.sh")
+    assert workload.plan.nodes == nodes
 
 
 def test_the_request_beats_the_script() -> None:
