@@ -28,6 +28,7 @@ from opsk_jobcheck.requested import MAX_COUNT, gpus_of
 from opsk_jobcheck.short_texts import kept_if_short
 
 MAX_HEAD_CHARACTERS = 1 << 20
+_LATE = re.compile(r"^(#SBATCH[ \t]+-[^\n]*)", re.MULTILINE)
 """Directives stand at the top; behind a comment of this size nobody looks for more."""
 MAX_TEXT = 200
 """Longest piece of a script that is kept as evidence or shown in a message."""
@@ -125,6 +126,22 @@ def read_directives(text: str, *, file: str) -> Directives:
         Its name, for evidence and messages.
     """
     return _read(_head(text), file)
+
+
+def late_directives(text: str, *, file: str) -> tuple[Problem, ...]:
+    """Return a problem for the directive lines below the first command, which sbatch does not read.
+
+    Lines that a script writes into another one (a here-document) are left alone: no ``<<`` may stand before them.
+    """
+    head = text[:MAX_HEAD_CHARACTERS]
+    start = head_end(head)
+    found = _LATE.search(head, start)
+    if found is None or "<<" in head[start : found.start()]:
+        return ()
+    line = head.count("\n", 0, found.start(1)) + 1
+    first = head.count("\n", 0, start) + 1
+    what = f"{found[1].strip()[:MAX_TEXT]} stands below the first command, line {first}: sbatch does not read it"
+    return (Problem(what=what, file=file, line=line, hint="move #SBATCH lines above the first command"),)
 
 
 @kept_if_short

@@ -10,6 +10,7 @@ from opsk.workload.workload import Problem, Unknown, Workload
 from opsk_jobcheck.readers.adapters import ADAPTERS
 from opsk_jobcheck.readers.arguments import Arguments, arguments_of
 from opsk_jobcheck.readers.connectivity import CONNECTIVITY
+from opsk_jobcheck.readers.directives import late_directives
 from opsk_jobcheck.readers.few_ranks import few_ranks
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.following import follow
@@ -118,6 +119,7 @@ def read_script(
     extra = (
         *((problem,) if problem else ()),
         *(Problem(what=what, file=file, line=line) for line, what in result.problems),
+        *late_directives(source, file=file),
     )
     return apply_statements(_with_problems(workload, extra), statements)
 

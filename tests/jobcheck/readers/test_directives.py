@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opsk.workload.workload import Evidence
 from opsk_jobcheck.readers.directive_lines import head_end, head_lines, sbatch_words
-from opsk_jobcheck.readers.directives import read_words
+from opsk_jobcheck.readers.directives import late_directives, read_words
 from opsk_jobcheck.readers.sbatch import Directives, read_directives
 
 
@@ -189,3 +189,19 @@ def test_the_same_head_is_cited_with_each_scripts_own_name() -> None:
 def test_a_head_that_is_longer_than_is_kept_is_read_all_the_same() -> None:
     text = "#!/bin/bash\n" + "# so much to say\n" * 1000 + "#SBATCH --nodes=4\nsrun true\n#SBATCH --nodes=5\n"
     assert read_directives(text, file="job.sh").nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("#SBATCH --nodes=2\nmodule load cuda\n#SBATCH --gres=gpu:8\n", 4),
+        ("set -e\n\n# why\n#SBATCH -N 2\n#SBATCH -n 2\n", 5),
+        ("#SBATCH --nodes=2\npython train.py\n", None),
+        ("cat > inner.sh <<EOF\n#SBATCH --nodes=2\nEOF\n", None),  # another script's
+        ("echo x\n#SBATCH is read at the top only\n", None),
+    ],
+)
+def test_lines_below_the_first_command_are_said_not_to_be_read(body: str, line: int | None) -> None:
+    found = late_directives(f"#!/bin/bash\n{body}", file="job.sh")
+    assert [problem.line for problem in found] == ([] if line is None else [line])
+    assert all("sbatch does not read it" in problem.what for problem in found)
