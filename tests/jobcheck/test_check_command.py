@@ -314,3 +314,11 @@ def test_the_installed_command_ends_with_the_same_status(script: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("opsk: ")
+
+
+def test_a_script_without_nodes_is_checked_on_the_one_that_slurm_gives(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    train = "trl sft --model_name_or_path meta-llama/Llama-2-7b-hf --use_peft --load_in_4bit --bf16 true"
+    script.write_text(f"#!/bin/bash\n#SBATCH --gpus-per-node=8\n{train}\n")
+    _, shown = answer(script)
+    assert (shown["workload"]["plan"]["nodes"], shown["workload"]["plan"]["gpus"]) == (1, 8)

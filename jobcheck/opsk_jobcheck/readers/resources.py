@@ -72,7 +72,7 @@ def merge(directives: Directives, request: SlurmRequest | None, *, is_for_one_no
         merged.override(request)
     if directives.is_heterogeneous or (request is not None and request.is_heterogeneous):
         merged.forget_sizes()
-    if is_for_one_node and request is None:
+    if is_for_one_node and not (request is not None and request.is_merged):
         merged.take_one_node()
     merged.follow()
     if request is not None and request.is_merged:
