@@ -230,8 +230,8 @@ def _question(text: str, *, nodes: int, recipe: int = 0, seed: int = 0, quick: b
     rows, columns = divmod(recipe, WIDTHS)
     text = text.replace("28672", str(28672 - 64 * columns)).replace("128256", str(128256 + 128 * rows))
     text = text.replace("1.5e-4", f"1.5e-4 --seed {seed}")
-    thought = AnalysisRequest(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
-    return json.dumps(thought.packed()).encode()
+    query = AnalysisRequest(text=text, file="job.sh", request=SlurmRequest(nodes=nodes), files={}, quick=quick)
+    return json.dumps(query.packed()).encode()
 
 
 async def stored(folder: Path, questions: int) -> list[float]:
@@ -253,7 +253,7 @@ async def stored(folder: Path, questions: int) -> list[float]:
 class _Known:
     """Answers at once."""
 
-    def think(self, *_: object, then: Callable[[Analysis, dict[str, float]], None], **__: object) -> None:
+    def analyze(self, *_: object, then: Callable[[Analysis, dict[str, float]], None], **__: object) -> None:
         """Give the same advice to all."""
         then(Analysis(verdict="fits", lines=("line",) * 6), {})
 
