@@ -1,7 +1,7 @@
-"""How is advice computed without holding up anybody? In a process that can be killed; this is its inside.
+"""Computes advice in a process that can be killed, so that nobody waits for it longer than for an answer.
 
-It reads thoughts from its standard input and writes what came of them to its standard output, each a frame of JSON as
-``protocol`` describes them. It ends when its input ends, so none outlives the advisor.
+It reads analysis requests from its standard input and writes the analyses to its standard output, each a frame of JSON
+as ``protocol`` describes them. It ends when its input ends, so none outlives the advisor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def run(make: Callable[[SiteConfig], Analyzer]) -> None:
-    """Serve thoughts until the input ends; the first frame is the site configuration.
+    """Serve analysis requests until the input ends; the first frame is the site configuration.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def run(make: Callable[[SiteConfig], Analyzer]) -> None:
 
 
 def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Serve thoughts until the input ends.
+    """Serve analysis requests until the input ends.
 
     Raises
     ------
