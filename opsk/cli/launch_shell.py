@@ -22,7 +22,7 @@ from opsk.planner.rank_map import RankMap
 from opsk.planner.setting import Setting
 from opsk.units import KIB
 
-DEADLINE_S = 10.0
+DEADLINE_S = 20.0
 _LONGEST_OPTION = 64 * KIB
 """Linux takes no word of more than 128 KiB; a list of hosts longer than half of that goes into a file."""
 _LONGEST_MAP = 100 * KIB
