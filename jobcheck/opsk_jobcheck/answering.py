@@ -108,7 +108,7 @@ class Answerer:
     clock
         A monotonic clock [s].
     late
-        Is told what came of a thought that nobody waited for any more, for the audit log.
+        Is told what came of an analysis that nobody waited for any more, for the audit log.
     live
         Names what is known of running jobs and free nodes: advice is stored for as long as that is the same.
     beside
@@ -302,7 +302,7 @@ class Answerer:
         analysis: Analysis | None,
         timing: dict[str, float],
     ) -> None:
-        """Store what came of a thought, and tell it; a script that broke a worker is not tried again for a while."""
+        """Store what came of an analysis, and tell it; a script that broke a worker is not tried again for a while."""
         key = key_of(context, query.text)
         was_left = key in self._left
         self._left.discard(key)

@@ -171,7 +171,7 @@ class Advisor:
         )
 
     def _note_late(self, notes: dict[str, object]) -> None:
-        """Write down what came of a thought that no hook waited for any more."""
+        """Write down what came of an analysis that no hook waited for any more."""
         self._audit.write(kind="thought", **notes)
 
 

@@ -1,4 +1,4 @@
-"""How is one site's analysis asked? Read the script, predict, place, render: what a worker does with a thought."""
+"""Analyses scripts for one site: reads, predicts, places and renders, as a worker does for each request."""
 
 from __future__ import annotations
 

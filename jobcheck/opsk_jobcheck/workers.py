@@ -340,7 +340,7 @@ class WorkerPool:
             worker.analyze(query, partial(self._take_result, place, worker, time.monotonic()))
 
     def _take_result(self, place: _Waiting, worker: Worker, turned: float, analysis: Analysis | None) -> None:
-        """Tell what came of a thought, and give its worker to the next."""
+        """Report what came of an analysis, and give its worker to the next."""
         if self._closed:
             return
         timing = {"queue_ms": _ms(turned - place.began), "think_ms": _ms(time.monotonic() - turned)}

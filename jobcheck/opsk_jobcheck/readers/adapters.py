@@ -27,10 +27,13 @@ ADAPTERS, RANK, TARGETS, DROPOUT, BASE_BITS = (
 """Options of a workload: the kind, rank, layers, whether inputs are dropped out, and bits of a base weight."""
 LOADED_AS_TOLD = frozenset({"trl", "trl + accelerate", "hf-trainer", "hf-trainer+deepspeed"})
 """Frameworks whose base is in fp32 unless they are told another format, or quantise it."""
+_OWN_PROGRAMS = frozenset({"hf-trainer", "hf-trainer+deepspeed"})
+"""Programs of users: rank and layers that their Python code takes are not known."""
 WEIGHTS = "weights.dtype"
 """Option of a workload: the 16-bit format in which weights are loaded."""
 MAX_RANK = 4096
 _KINDS = re.compile(r"finetuning_type|tuner_type|train_type|sft_type|peft_method|adapter|adapter_type|peft_type")
+_SWITCHES = re.compile(r"(use|with|enable|do|train|apply)_?(peft|q?lora|adapters?)|q?lora|peft")
 _LORA, _QLORA = "lora", "qlora"
 _RANKS = re.compile(r"q?lora_(r|rank|dim)|peft_lora_r")
 _TARGETS = re.compile(r"q?lora_(target(_modules|_linear)?|modules|attn_modules)|target_modules")
@@ -73,7 +76,10 @@ def adapters_in(settings: Iterable[Setting], framework: str, *, kind: str = "") 
     if any(_OTHER_KINDS.fullmatch(name) and not is_off(value) for name, value in rows):
         return None
     kinds = [kind] * bool(kind) + [(value or "").strip().lower() for name, value in rows if _KINDS.fullmatch(name)]
-    if any(word not in (_LORA, _QLORA) for word in kinds):
+    switches = [value for name, value in rows if _SWITCHES.fullmatch(name)]
+    is_asked = bool(kinds) or any(not is_off(value) for value in switches)
+    # a rank alone may be left over: TRL and axolotl then train the whole model
+    if not is_asked or None in switches or any(word not in (_LORA, _QLORA) for word in kinds):
         return None
     said = {
         RANK: _rank(rows),
@@ -83,7 +89,10 @@ def adapters_in(settings: Iterable[Setting], framework: str, *, kind: str = "") 
     }
     if None in said.values():
         return None
-    return {ADAPTERS: _LORA} | {option: word for option, word in said.items() if word}
+    found = {option: word for option, word in said.items() if word}
+    if framework in _OWN_PROGRAMS and not {RANK, TARGETS} <= found.keys():
+        return None
+    return {ADAPTERS: _LORA} | found
 
 
 def _rank(rows: list[tuple[str, str | None]]) -> str | None:

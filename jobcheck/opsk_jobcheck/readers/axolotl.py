@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.readers.accelerate import INSTANCES, launch_of, read_accelerate
+from opsk_jobcheck.readers.adapters import WEIGHTS
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.deepspeed import STEPS_OPTION
@@ -16,15 +17,7 @@ from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_memory import read_memory
 from opsk_jobcheck.readers.hf_model import name_model
-from opsk_jobcheck.readers.hf_settings import (
-    OPTIMIZER,
-    STEPS,
-    WEIGHTS,
-    first,
-    read_precision,
-    read_recompute,
-    read_steps,
-)
+from opsk_jobcheck.readers.hf_settings import OPTIMIZER, STEPS, first, read_precision, read_recompute, read_steps
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.recipes import before, close, read_sharding, recipe_of, values_of

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from opsk_jobcheck.readers.accelerate import FSDP_OPTION, HYBRID, HYBRID_OPTION
+from opsk_jobcheck.readers.adapters import WEIGHTS
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.deepspeed import (
     DEEPSPEED_OPTION,
@@ -26,7 +27,7 @@ from opsk_jobcheck.readers.reading import Reading
 from opsk_jobcheck.readers.shell.values import Invocation, literal
 from opsk_jobcheck.readers.stating import cannot_tell_all, state_fsdp_checkpointing, state_number, truth, whole
 
-OPTIMIZER, WEIGHTS = "optimizer.name", "weights.dtype"
+OPTIMIZER = "optimizer.name"
 MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
 STEPS = "gradient_accumulation_steps"
 LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")

@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk_jobcheck.readers.adapters import ADAPTERS
+from opsk_jobcheck.readers.adapters import ADAPTERS, WEIGHTS
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
-from opsk_jobcheck.readers.hf_settings import WEIGHTS
 from opsk_jobcheck.readers.programs import SURE, command_of, flagged, named_shape
 from opsk_jobcheck.readers.ranks import MAX_RANKS, NODES_OPTION
 from opsk_jobcheck.readers.ranks import OPTION as RANKS

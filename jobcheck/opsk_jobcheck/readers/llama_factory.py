@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.readers.accelerate import launch_of, read_accelerate
-from opsk_jobcheck.readers.adapters import ADAPTERS
+from opsk_jobcheck.readers.adapters import ADAPTERS, WEIGHTS
 from opsk_jobcheck.readers.arguments import arguments_of
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.given_settings import settings_in
 from opsk_jobcheck.readers.hf_memory import read_memory
 from opsk_jobcheck.readers.hf_model import read_model
-from opsk_jobcheck.readers.hf_settings import WEIGHTS, read_settings
+from opsk_jobcheck.readers.hf_settings import read_settings
 from opsk_jobcheck.readers.programs import SURE, Program, command_of, is_open, program_of
 from opsk_jobcheck.readers.ranks import known_of_command
 from opsk_jobcheck.readers.reading import Match, Reader, Reading

@@ -72,6 +72,8 @@ _OTHER_CONFIGS = (
 
 _ASKS_FOR_NODES = re.compile(
     r"SLURM_(JOB_)?(NUM_NODES|NNODES|NODELIST)|SLURM_(NODEID|STEP_NODELIST|NTASKS|PROCID)|scontrol\s+show\s+host"
+    r"|n_?nodes|num[_-](nodes|machines)|srun\s[^\n]*(\s-N|--nodes)",
+    re.IGNORECASE,
 )
 """What a script says that may run on several nodes, and is given their number when it is submitted."""
 

@@ -129,7 +129,9 @@ def read_trainable(
     """
     of_files = list(settings)
     given = [*settings_of_command(invocation, wanted=_counts), *of_files]
-    reasons = [*_of_settings(given, findings.file), *_of_programs(invocation, findings.file)]
+    of_program = list(_of_programs(invocation, findings.file))
+    reasons = [*_of_settings(given, findings.file), *of_program]
+    adapters = adapters or ("lora" if any(what == _ADAPTERS for what, _ in of_program) else "")
     kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
     if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:
         read = adapters_in([*of_files, *settings_of_command(invocation)], framework, kind=adapters)

@@ -46,7 +46,9 @@ def read(framework: str, kind: str = "", **given: str | None) -> dict[str, str] 
     ],
 )
 def test_plain_adapters_are_read(framework: str, given: dict[str, str], expected: dict[str, str]) -> None:
-    assert read(framework, **given) == {"adapters": "lora"} | expected
+    # torchtune's recipe and litgpt's command say by their names that adapters are trained
+    kind = "lora" if framework in ("torchtune", "litgpt") else ""
+    assert read(framework, kind, **given) == {"adapters": "lora"} | expected
 
 
 @pytest.mark.parametrize(
@@ -70,10 +72,25 @@ def test_what_is_not_counted_or_cannot_be_told_is_not_read(given: dict[str, str 
     assert read("axolotl", "lora", **given) is None
 
 
+@pytest.mark.parametrize("framework", ["trl", "axolotl"])
+def test_a_rank_without_the_switch_is_left_over_from_a_recipe(framework: str) -> None:
+    # TRL's get_peft_config and axolotl's loader look at use_peft and adapter alone
+    assert read(framework, lora_r="16", lora_target_modules="all-linear") is None
+
+
+def test_what_a_users_own_program_takes_by_itself_is_not_known() -> None:
+    assert read("hf-trainer", use_lora="true", lora_r="16") is None
+    assert read("hf-trainer", use_lora="true", lora_r="16", lora_target_modules="q_proj,v_proj") is not None
+
+
+def test_a_switch_that_cannot_be_told_is_not_read() -> None:
+    assert read("trl", use_peft=None, lora_r="16") is None
+
+
 def test_adapters_of_other_frameworks_are_not_read() -> None:
     assert read("nemo", "lora", lora_r="8") is None
 
 
 def test_the_later_setting_holds() -> None:
     settings = [Setting(name="lora_r", value="8"), Setting(name="--lora_r", value="64")]
-    assert (adapters_in(settings, "trl") or {})["adapters.rank"] == "64"
+    assert (adapters_in(settings, "trl", kind="lora") or {})["adapters.rank"] == "64"

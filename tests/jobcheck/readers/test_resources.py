@@ -69,7 +69,13 @@ def test_slurm_gives_one_node_where_none_are_asked_for(lines: str, nodes: int | 
 
 
 @pytest.mark.parametrize(
-    ("body", "nodes"), [("python train.py", 1), ("torchrun --nnodes $SLURM_NNODES train.py", None)]
+    ("body", "nodes"),
+    [
+        ("python train.py", 1),
+        ("torchrun --nnodes $SLURM_NNODES train.py", None),
+        ("python train.py --num_nodes 4", None),
+        ("echo $SLURM_JOB_NODELIST\npython train.py", None),
+    ],
 )
 def test_a_script_that_asks_for_its_nodes_gets_their_number_when_it_is_submitted(body: str, nodes: int | None) -> None:
     workload = read_script(f"#!/bin/bash\n#SBATCH --gres=gpu:8\n{body}\n", file="job.sh")
