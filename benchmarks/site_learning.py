@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.found import Found, NotRunError, arguments, run
+from opsk.calibration.calibration import timed_runs
 from opsk.calibration.fit import FitSettings, NearFit, TimedRun, fit_time
 from opsk.calibration.runs import read_runs
 from opsk.calibration.site_fit import LinearSite, linear_site
-from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.table import FloatColumn
 
 GIVEN, DRAWS, FEWEST_RUNS = 3, 20, 6

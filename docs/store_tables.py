@@ -14,8 +14,8 @@ from sqlalchemy import Boolean, Double, Integer, LargeBinary
 from sqlmodel import SQLModel
 
 from opsk.store import tables
-from opsk.store.columns import Document, UtcDateTime, Words
 from opsk.store.schema import newest
+from opsk.store.tables import Document, UtcDateTime, Words
 from opsk.store.writing import Record
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,8 +20,8 @@ from opsk.text import escape
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
 from opsk_exporters.gpu import add_gpu
+from opsk_exporters.gpu_health import ThrottleTimes
 from opsk_exporters.gpu_names import TEMPERATURE_HELP, UNREADABLE_HELP, UP_HELP
-from opsk_exporters.gpu_throttle import ThrottleTimes
 
 LOG = logging.getLogger("opsk.exporter")
 

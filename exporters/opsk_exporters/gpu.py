@@ -30,9 +30,8 @@ from opsk.text import escape
 from opsk_exporters import gpu_names as names
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
-from opsk_exporters.gpu_health import add_fabric, add_health, add_imex, add_services
+from opsk_exporters.gpu_health import ThrottleTimes, add_fabric, add_health, add_imex, add_services
 from opsk_exporters.gpu_links import LinkTotals, add_links
-from opsk_exporters.gpu_throttle import ThrottleTimes
 
 LOG = logging.getLogger("opsk.exporter")
 

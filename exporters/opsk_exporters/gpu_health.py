@@ -5,12 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opsk.telemetry.background import Latest
-from opsk.telemetry.gpu import EccCount, GpuSample
+from opsk.telemetry.gpu import EccCount, GpuReading, GpuSample
 from opsk.telemetry.imex import DAEMON_STATES, DOMAIN_STATES, ImexSample
 from opsk.telemetry.nvml_fields import RECOVERY_ACTIONS
 from opsk.telemetry.services import ServiceSample
 from opsk_exporters import gpu_names as names
 from opsk_exporters.families import Families
+
+LONGEST_S = 120.0
+_OTHER_COUNTERS = frozenset({"below_application_clocks", "below_base_clocks"})
+_PARTS_OF_THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown"})
+
+
+class ThrottleTimes:
+    """Time by GPU and reason, over all readings of this process."""
+
+    def __init__(self) -> None:
+        self._summed_s: dict[str, dict[str, float]] = {}
+        self._counted: dict[str, set[str]] = {}
+        self._read_at_s: float | None = None
+
+    def note(self, reading: GpuReading) -> dict[str, dict[str, float]]:
+        """Take a reading into account; return the seconds by GPU and reason.
+
+        A reason that NVML counted from the first has NVML's number; the others have what was summed. The same reading
+        twice adds nothing.
+        """
+        before, self._read_at_s = self._read_at_s, reading.read_at_s
+        elapsed_s = 0.0 if before is None else max(0.0, reading.read_at_s - before)
+        if elapsed_s > LONGEST_S:
+            elapsed_s = 0.0
+        return {gpu.uuid: self._times(gpu, elapsed_s) for gpu in reading.gpus}
+
+    def _times(self, gpu: GpuSample, elapsed_s: float) -> dict[str, float]:
+        """Return the seconds of one GPU by reason."""
+        summed = self._summed_s.setdefault(gpu.uuid, {})
+        other = _OTHER_COUNTERS | summed.keys()
+        counted = {reason: time_s for reason, time_s in gpu.violation_s.items() if reason not in other}
+        ever_counted = self._counted.setdefault(gpu.uuid, set())
+        ever_counted.update(counted)
+        if ever_counted & _PARTS_OF_THERMAL:
+            counted.pop("thermal", None)
+        if gpu.throttle_reasons is None:
+            return counted
+        for reason in sorted(((gpu.throttle_reasons_known or frozenset()) | gpu.throttle_reasons) - ever_counted):
+            summed[reason] = summed.get(reason, 0.0) + (elapsed_s if reason in gpu.throttle_reasons else 0.0)
+        return {**summed, **counted}
+
 
 _IMEX_STALE_S = 300.0
 _SRAM = ("sram", "sram_parity", "sram_secded")

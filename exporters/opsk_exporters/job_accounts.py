@@ -7,8 +7,11 @@ what lies between is lost only when no exporter ran and nothing was saved.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from opsk.telemetry.gpu import GpuReading
@@ -16,6 +19,50 @@ from opsk.telemetry.gres_order import parents
 from opsk.telemetry.job_gpus import JobGpu
 from opsk.telemetry.job_map import JobRun
 from opsk.telemetry.power_balance import JobUse, share_energy
+from opsk.units import MIB
+
+_VERSION = 1
+_MAX_BYTES = 16 * MIB
+
+
+def state_file() -> Path | None:
+    """Return where systemd gives the exporter a folder (``RuntimeDirectory=``); ``None`` elsewhere."""
+    folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    return Path(folder) / "jobs.json" if folder else None
+
+
+def load_state(path: Path, boot: str) -> dict[str, Any] | None:
+    """Return what was saved in this boot; ``None`` when there is nothing of use."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or said.get("version") != _VERSION or said.get("boot") != boot:
+        return None
+    return said
+
+
+def save_state(path: Path, boot: str, accounts: dict[str, Any], settled: dict[str, list[str]]) -> bool:
+    """Write the file, whole or not at all; return whether that worked."""
+    said = {"version": _VERSION, "boot": boot, "accounts": accounts, "settled": settled}
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        made.write_text(json.dumps(said), encoding="utf-8")
+        made.replace(path)
+    except OSError:
+        return False
+    return True
+
+
+def boot_id(procfs: Path) -> str:
+    """Return the kernel's name of this boot; empty where it has none."""
+    try:
+        return (procfs / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
 
 LONGEST_GAP_S = 300.0
 """Looks further apart say nothing of the utilisation in between."""

@@ -18,10 +18,9 @@ from opsk.telemetry.cgroups import CgroupReader, JobCgroup
 from opsk.telemetry.gpu import GpuReading, GpuSource
 from opsk.telemetry.job_map import JobMap, JobMapper, JobRun
 from opsk.text import escape
-from opsk_exporters import job_state
 from opsk_exporters.collector import NoDataError
 from opsk_exporters.families import Families
-from opsk_exporters.job_accounts import JobAccount, JobAccounts
+from opsk_exporters.job_accounts import JobAccount, JobAccounts, boot_id, load_state, save_state, state_file
 
 MAX_JOBS = 256
 """More jobs on one node would be a fault or an attack on the time series database; those beyond are counted."""
@@ -168,7 +167,7 @@ class JobsCollector:
 
     def _restore(self) -> None:
         """Begin where an earlier exporter ended."""
-        said = job_state.load(self._state, self._boot) if self._state else None
+        said = load_state(self._state, self._boot) if self._state else None
         if said is None:
             return
         try:
@@ -183,7 +182,7 @@ class JobsCollector:
             return
         self._saved_s = now_s
         settled = {run: list(uuids) for run, uuids in self._mapper.settled().items()}
-        self._state_ok = job_state.save(self._state, self._boot, self._accounts.saved(), settled)
+        self._state_ok = save_state(self._state, self._boot, self._accounts.saved(), settled)
 
 
 def _add_job(families: Families, account: JobAccount) -> None:
@@ -314,6 +313,6 @@ def make(
         mapper,
         gpus,
         processors,
-        state=state or job_state.state_file(),
-        boot=job_state.boot_id(procfs),
+        state=state or state_file(),
+        boot=boot_id(procfs),
     )

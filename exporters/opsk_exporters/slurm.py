@@ -18,7 +18,7 @@ from prometheus_client import Metric
 from opsk.errors import OpskError, SlurmError
 from opsk.slurm.command import CommandClient
 from opsk.slurm.controller_text import Controller, Reservation
-from opsk.slurm.node_load import NodeLoad
+from opsk.slurm.node_text import NodeLoad
 from opsk.slurm.queue_text import QueuedJobs
 from opsk.slurm.sdiag_text import SchedulerStatistics
 from opsk.telemetry.background import Background
@@ -26,8 +26,7 @@ from opsk_exporters.collector import DEFAULT_DEADLINE_S, NoDataError
 from opsk_exporters.families import Families
 from opsk_exporters.slurm_election import AUTO, Election
 from opsk_exporters.slurm_nodes import add_nodes, partitions_of
-from opsk_exporters.slurm_predictions import add_predictions
-from opsk_exporters.slurm_queue import add_queue
+from opsk_exporters.slurm_queue import add_predictions, add_queue
 from opsk_exporters.slurm_scheduler import add_controllers, add_reservations, add_statistics
 
 EVERY_S = 60.0

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from opsk.slurm.node_load import NodeLoad
+from opsk.slurm.node_text import NodeLoad
 from opsk_exporters.families import Families
 from opsk_exporters.slurm_words import DRAIN_REASONS, NODE_STATES, drain_reason, free_gpus_are, is_mig, node_state
 

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from opsk.telemetry.batch_output import MAX_LOGS, batch_outputs
-from opsk.telemetry.batch_steps import batch_steps
+from opsk.telemetry.batch_output import MAX_LOGS, batch_outputs, batch_steps
 from opsk.telemetry.cgroups import CgroupReader
 from opsk.telemetry.job_files import JobFile
 from opsk.telemetry.job_logs import told_logs

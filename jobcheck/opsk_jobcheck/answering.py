@@ -18,7 +18,7 @@ from opsk import __version__
 from opsk.config import AdvisorConfig
 from opsk.workload.advice_record import Verdict
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.audit_notes import policy_notes, size_notes, verdict_notes
+from opsk_jobcheck.audit import policy_notes, size_notes, verdict_notes
 from opsk_jobcheck.beside import Beside, Nothing
 from opsk_jobcheck.listening import Peer
 from opsk_jobcheck.policy import Decision, decide, enforced_lines

@@ -23,14 +23,29 @@ which slurmctld asks on behalf of a user, names a uid.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from opsk.units import KIB
-from opsk_jobcheck.answer_text import answer_text
+
+_ESCAPED = re.compile(r"[^ -\[\]-~]")
+
+
+def answer_text(version: int, status: str, rows: Iterable[tuple[str, str]]) -> bytes:
+    """Return an answer as text; rows that say nothing are left out."""
+    lines = [f"opsk {version} {status}\n", *(f"{name} {_ESCAPED.sub(_escape, text)}\n" for name, text in rows if text)]
+    return "".join(lines).encode("ascii")
+
+
+def _escape(found: re.Match[str]) -> str:
+    """Return one sign as a hook reads it; what takes more than 16 bits is a question mark."""
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code < 1 << 16 else "?"
+
 
 VERSION = 1
 HEADER_BYTES = 4

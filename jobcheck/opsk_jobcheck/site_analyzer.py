@@ -16,13 +16,12 @@ from opsk_jobcheck.advice import Advice
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
 from opsk_jobcheck.analysis_cache import AnalysisCache, CachedAnalysis
 from opsk_jobcheck.document import kept_text, record
-from opsk_jobcheck.enforcing import memory_guesses, oom_probability, why_oom, would_fit
 from opsk_jobcheck.live.handing import LiveReader, fingerprint
 from opsk_jobcheck.live.wanted import ANY_NODES, wanted_nodes
 from opsk_jobcheck.live.watching import FOLDER_VARIABLE, is_watched
+from opsk_jobcheck.policy import memory_guesses, oom_probability, why_oom, would_fit
 from opsk_jobcheck.protocol import MAX_FILES
-from opsk_jobcheck.readers.free_numbers import FreeNumbers
-from opsk_jobcheck.readers.numbered import Numbered, text_digest
+from opsk_jobcheck.readers.free_numbers import FreeNumbers, Numbered, text_digest
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.rendering import lines, per_task, short_lines
 from opsk_jobcheck.request import SlurmRequest

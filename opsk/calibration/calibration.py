@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from opsk.calibration.conventions import measured_step_s
 from opsk.calibration.cross_validation import CrossValidation, ErrorFigures, cross_validate, figures_by
 from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, unit_of
 from opsk.calibration.fit import Fit, FitSettings, Start, TimedRun, fit_time
@@ -15,12 +16,31 @@ from opsk.calibration.residuals import memory_offset_log_sigma, memory_offsets, 
 from opsk.calibration.runs import Run
 from opsk.calibration.site_fit import linear_site
 from opsk.calibration.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
-from opsk.calibration.timed_runs import timed_runs
 from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
+from opsk.costmodel.inputs import TIME_INPUTS
 from opsk.costmodel.nearness import ASPECTS, Case, case_of
 from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import FloatColumn
 from opsk.errors import InputError
+
+
+def timed_runs(runs: Iterable[Run]) -> list[TimedRun]:
+    """Return the runs whose time was measured and is scored; rates are turned into times by each row's convention."""
+    scored = [run for run in runs if run.is_time_scored]
+    return [
+        TimedRun(
+            id=run.id,
+            source=run.source,
+            model=run.model,
+            plan=run.plan,
+            cluster=run.cluster,
+            step_s=float(step_s),
+            assumed_inputs=sum(entry.field in TIME_INPUTS for entry in run.assumed),
+        )
+        for run, step_s in zip(scored, measured_step_s(scored), strict=True)
+        if np.isfinite(step_s)
+    ]
+
 
 _MEANINGS: Mapping[str, Mapping[str, str]] = {
     "gpu": meanings(GpuEfficiency),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.calibration.cells import Cells
-from opsk.workload.mixers import Mixer
+from opsk.workload.model import Mixer
 
 MIXER_SIZES = (
     "mixer_heads",

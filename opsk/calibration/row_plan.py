@@ -6,11 +6,11 @@ What is open is settled by `opsk.calibration.plan_choice`, and listed as assumed
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from opsk.calibration.cells import Cells
+from opsk.calibration.cells import MAX_SHOWN, Cells
 from opsk.calibration.plan_choice import FITS_FROM, Stated, candidate_plans, likeliest_plan
 from opsk.calibration.row_cluster import cluster_of
-from opsk.calibration.row_memory import memory_settings
 from opsk.calibration.row_software import (
     RunSoftware,
     adapters_of,
@@ -30,13 +30,85 @@ from opsk.calibration.row_software import (
     states_of,
     uses_cuda_graphs,
 )
-from opsk.calibration.row_stages import balanced_ends
+from opsk.costmodel.memory.formats import FORMAT_BYTES
+from opsk.costmodel.memory.states import RECIPES
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec
 from opsk.workload.model import ModelShape
-from opsk.workload.plan import Plan, Precision, Recompute, Schedule, Sharding, Software, States
+from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
+from opsk.workload.plan import Optimizer, Plan, Precision, Recompute, Schedule, Sharding, Software, StateFormat, States
 from opsk.workload.rules import MAX_GPUS
+
+_KINDS = {"recompute_modules": RecomputeModule, "offload_modules": OffloadModule}
+_COLUMNS = {"grad_dtype": "gradient", "master_dtype": "master", "moment_dtype": "moment"}
+_PARTS = {"gradient": "gradients", "master": "master", "moment": "moment"}
+_LOW_OPTIMIZERS = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
+_GATHERS_FP8 = frozenset({"megatron-bridge", "nemo"})
+"""Software whose FP8 recipes gather weights in FP8: ``fp8_param_gather`` of ``mixed_precision.py`` of Megatron-Bridge,
+``fp8_params`` of NeMo's."""
+
+
+def memory_settings(
+    cells: Cells, software: RunSoftware, states: States, optimizer: Optimizer, precision: Precision
+) -> dict[str, Any]:
+    """Return the plan's modules, formats that its states do not have, and whether weights are kept in FP8."""
+    found: dict[str, Any] = {name: _modules(cells, name) for name in _KINDS}
+    if precision is not Precision.FP32:
+        found |= _formats(cells, states, optimizer)
+    if precision.is_low and software.family is Software.MEGATRON_CORE:
+        found["fp8_weights"] = _keeps_fp8(cells, software)
+    return found
+
+
+def _modules(cells: Cells, name: str) -> str:
+    """Return the modules of a column; those that are not known are said to be left out."""
+    known, unknown = sorted_words(_KINDS[name], cells.text(name))
+    if unknown:
+        cells.odd.append(f"{name} {', '.join(unknown)[:MAX_SHOWN]!r}: not known, and left out")
+    return known
+
+
+def _formats(cells: Cells, states: States, optimizer: Optimizer) -> dict[str, StateFormat]:
+    """Return the formats that a row states and that its kind of states does not have."""
+    found = {}
+    for column, part in _COLUMNS.items():
+        stated = cells.choice(column)
+        if stated not in set(StateFormat) or (part == "moment" and optimizer in _LOW_OPTIMIZERS):
+            continue
+        format_ = StateFormat(stated)
+        usual = getattr(RECIPES[states], _PARTS[part])
+        if usual and FORMAT_BYTES[format_] != usual:
+            found[f"{part}_format"] = format_
+    return found
+
+
+def _keeps_fp8(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether weights are kept and gathered in FP8."""
+    stated = cells.flag("fp8_params")
+    if stated is not None:
+        return stated
+    usual = software.name in _GATHERS_FP8 or not software.name
+    return bool(cells.assume("plan.fp8_weights", usual, f"usual in {software.words}"))
+
+
+def balanced_ends(model: ModelShape, stages: int) -> tuple[int, int]:
+    """Return the layers of the first and the last stage of nanotron's split by parameters in products.
+
+    Blocks go to a stage until it passes its share, and the head counts as one (nanotron/models/base.py,
+    ``build_model``; models/llama.py, ``get_block_compute_costs``): 24 layers of 42 M and a head of 103 M on four
+    stages are 7, 7, 6, 4. A last stage that holds the head alone is given a layer, as a plan has one on each.
+    """
+    layer = 4 * model.heads * model.head_dim * model.hidden + 3 * model.ffn * model.hidden
+    costs = [layer] * model.layers + [model.vocab * model.hidden]
+    share, stage, passed = sum(costs) / stages, 0, 0
+    held = [0] * stages
+    for place, cost in enumerate(costs):
+        held[stage] += place < model.layers
+        passed += cost
+        stage += passed > share * (stage + 1) and stage < stages - 1
+    return held[0], max(held[-1], 1)
+
 
 _PRECISIONS = {
     "tf32": Precision.FP32,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +17,112 @@ from opsk.app.inputs.node_files import nodes_document, on_fabric, read_files
 from opsk.app.inputs.route_files import routes_document, split_routes, without_fabric
 from opsk.cli.document import echo_json
 from opsk.cli.fabric_options import adaptive_option, routes_option
-from opsk.cli.fabric_picture import picture
-from opsk.cli.fabric_rails import rails_file_option, save_rails
-from opsk.cli.fabric_roles import site_compute_nodes, site_roles
+from opsk.cli.fabric_picture import networks_picture, picture
 from opsk.cli.fabric_snapshots import SnapshotRequest, answer, save, snapshot_options
 from opsk.cli.fault_costs import priced_faults
-from opsk.cli.networks_picture import networks_picture
 from opsk.cli.node_picture import node_picture
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.topology_in import show_topologies, topology_files
 from opsk.cli.topology_out import checked_request, topology_options, write_topology
-from opsk.errors import ExitStatus
+from opsk.config import load_site
+from opsk.errors import ConfigError, ExitStatus, InputError
 from opsk.hostlist import expand
+from opsk.telemetry.rails_file import PortPlace, write_rails
+from opsk.text import escape
 from opsk.topology.capacity import oversubscription
 from opsk.topology.fabric import Fabric
-from opsk.topology.graph import summary
+from opsk.topology.graph import HcaLink, hca_links, summary
 from opsk.topology.hb_domains import hb_domains
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
+from opsk.topology.hosts import COMPUTE
 from opsk.topology.networks import find_networks
 from opsk.topology.node.node_topology import NodeTopology
-from opsk.topology.rails import Rails, find_rails
+from opsk.topology.rails import Attachment, Rails, find_rails
+
+_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+
+
+def site_roles() -> dict[str, frozenset[str]]:
+    """Return the names under each role of ``fabric_roles`` in opsk.toml; those with ``*`` as they are written.
+
+    Raises
+    ------
+    ConfigError
+        When one is no host list.
+    """
+    return {role: _names(role, text) for role, text in load_site().fabric_roles.items()}
+
+
+def site_compute_nodes(fabric: Fabric, roles: Mapping[str, Collection[str]]) -> frozenset[str] | None:
+    """Return the hosts of a fabric that the site calls compute nodes; ``None`` when it says nothing of them."""
+    patterns = roles.get(COMPUTE)
+    if patterns is None:
+        return None
+    hosts = {hca.node for hca in fabric.hcas.values() if hca.node is not None}
+    return frozenset(host for host in hosts if any(fnmatchcase(host, pattern) for pattern in patterns))
+
+
+def _names(role: str, text: str) -> frozenset[str]:
+    names: set[str] = set()
+    for part in _OUTSIDE_BRACKETS.split(text):
+        try:
+            names |= {part.strip()} if "*" in part else set(expand(part.strip()))
+        except InputError as error:
+            raise ConfigError(f"fabric_roles.{role}: {error.message}", hint=error.hint) from error
+    return frozenset(names - {""})
+
+
+rails_file_option = click.option(
+    "--rails-file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write the rail, leaf and switch port of each HCA port to FILE, for opsk exporter on the nodes.",
+)
+
+
+def save_rails(path: Path, fabric: Fabric, rails: Rails) -> None:
+    """Write the rails file of a fabric, and say on stderr how many ports it tells about."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    count = write_rails(path, port_places(fabric, rails), source=fabric.source, generated=now)
+    click.echo(f"opsk: {escape(str(path))}: rail, leaf and switch port of {count} HCA ports", err=True)
+
+
+def port_places(fabric: Fabric, rails: Rails) -> Iterator[PortPlace]:
+    """Return where each cabled port of each HCA leads."""
+    attached: dict[str, list[Attachment]] = {}
+    for attachments in rails.attachments.values():
+        for each in attachments:
+            attached.setdefault(each.guid, []).append(each)
+    for link in hca_links(fabric):
+        if not re.fullmatch(r"[0-9a-f]{1,16}", link.hca):
+            continue
+        node = fabric.hcas[link.hca].node
+        leaf = rails.leaves.get(link.switch)
+        attachment = _attachment(attached.get(link.hca, []), link)
+        role = "" if node is None else rails.host_roles.get(node, "")
+        if role == "compute" and attachment is None and leaf is not None:
+            # A compute node's port beside the compute fabric is for what its leaf is for.
+            role = leaf.role
+        yield PortPlace(
+            guid=link.hca.zfill(16),
+            port=link.hca_port,
+            node=node or "",
+            rail=None if attachment is None else attachment.rail,
+            leaf=fabric.switches[link.switch].description,
+            switch=link.switch,
+            switch_port=link.switch_port,
+            role=role,
+        )
+
+
+def _attachment(attachments: list[Attachment], link: HcaLink) -> Attachment | None:
+    """Return what the rails say of one port; of two ports of one HCA on one leaf, the one with that number."""
+    here = [attachment for attachment in attachments if attachment.leaf == link.switch]
+    if len(here) > 1:
+        here = [each for each in here if each.device.endswith(f":{link.hca_port}") == (link.hca_port > 1)]
+    return here[0] if here else None
+
 
 LIVE_DEADLINE_S = 60.0
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.text import Text
 
 from opsk.cli.pictures.matrix_text import MOST_BLOCKS, matrix_tables
@@ -13,12 +15,31 @@ from opsk.cli.pictures.tree_text import MOST_LEAVES, tree_branches
 from opsk.text import escape, to_json_values
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fabric
-from opsk.topology.picture.load import Loads
+from opsk.topology.networks import Network
+from opsk.topology.picture.marks import Loads
 from opsk.topology.picture.matrix import build_matrix
 from opsk.topology.picture.names import switch_labels
 from opsk.topology.picture.tree import build_tree
 from opsk.topology.rails import Rails
 from opsk.units import as_gbit_per_s
+
+
+def networks_picture(document: Mapping[str, Any]) -> None:
+    """Print the fabrics, where there are several or one is shared, and what following the routes shows."""
+    console = Console(highlight=False, soft_wrap=True)
+    networks: Sequence[Network] = document["fabrics"]
+    if len(networks) > 1 or any(network.shared for network in networks):
+        console.print("Fabrics")
+        for network in networks:
+            role = network.role or "of unknown use"
+            shared = f", shared with {' and '.join(network.shared)}" if network.shared else ""
+            counts = f"{len(network.switches)} switches, {len(network.hosts)} hosts"
+            console.print(escape_markup(f"  {role}{shared} ({network.link_layer}): {counts}; {escape(network.why)}"))
+    routes = document["routes"]
+    if routes is not None:
+        lost = f"{routes['unreachable']} pairs of leaf and HCA port without a way, {routes['loops']} in a circle"
+        console.print(f"Routes: tables of {routes['switches']} switches, {routes['destinations']} HCA ports; {lost}")
+
 
 _MOST_OF_A_KIND = 6
 _WIDTH_WITHOUT_TERMINAL = 140

@@ -11,12 +11,11 @@ from opsk.app.interference.document import ask_interference
 from opsk.cli.document import echo_json
 from opsk.cli.fabric_options import fabric_options, interference_options
 from opsk.cli.interference_picture import interference_picture
-from opsk.cli.launch_files import launch_file_options, write_launch_files
 from opsk.cli.launch_shell import DEADLINE_S, Launch
 from opsk.cli.pictures.fabric_svg import fabric_svg
 from opsk.cli.pictures.svg_file import STDOUT, svg_options, write_svg
 from opsk.cli.place_document import place_document
-from opsk.cli.place_launch import print_launch
+from opsk.cli.place_launch import launch_file_options, print_launch, write_launch_files
 from opsk.cli.place_picture import picture
 from opsk.errors import ExitStatus
 from opsk.planner.network import routes_of

@@ -5,31 +5,89 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from opsk.app.inputs.job_work import documents_of_job
 from opsk.cli.document import echo_json
 from opsk.cli.postmortem_document import postmortem_document
-from opsk.cli.postmortem_memory import with_prediction_of_job
-from opsk.cli.postmortem_own import give_to_user, leave_mark
 from opsk.config import SiteConfig, load_site
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey, cluster_part
+from opsk.postmortem.evidence.as_user import person_of
 from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.index import HTML_REPORT, JSON_REPORT, Entry, entries_of
+from opsk.postmortem.evidence.marking import mark_report
 from opsk.postmortem.evidence.node_files import job_folder, write_whole
+from opsk.postmortem.evidence.own_copy import for_owner, give_copies
 from opsk.postmortem.evidence.recurring import Known, recurrence_of
 from opsk.postmortem.evidence.reporting import remove_note
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
+from opsk.postmortem.reasoning.memory import with_prediction
 from opsk.postmortem.report import html_report
-from opsk.postmortem.values import Evidence, Recurrence, Report
+from opsk.postmortem.values import Evidence, FailureClass, JobFacts, Recurrence, Report
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.cluster_name import VARIABLE, cluster_name
+from opsk.slurm.records import JobRecord
 from opsk.text import escape, to_json_values
+
+
+def leave_mark(report: Report, folder: Path) -> None:
+    """Have a report counted; that it cannot be is told, and no error."""
+    try:
+        mark_report(folder.parent, folder.name, report, time.time())
+    except OSError as error:
+        click.echo(f"opsk: {folder}: the report is not counted: {escape(str(error.strerror))}", err=True)
+
+
+def give_to_user(report: Report, folder: Path, forms: dict[str, Callable[[Report], str]]) -> None:
+    """Give the user of a job a copy of its report in each form; that it cannot be is told, and no error.
+
+    Parameters
+    ----------
+    forms
+        Name of the original to what writes it.
+    """
+    job = report.job
+    person = person_of(job.uid if job.uid is not None else job.user) if job is not None else None
+    if person is None or person.uid == 0:
+        return
+    shown = for_owner(report)
+    try:
+        give_copies(folder, person.uid, {name: form(shown) for name, form in forms.items()})
+    except OSError as error:
+        click.echo(f"opsk: {folder}: its user cannot read it: {escape(str(error.strerror))}", err=True)
+
+
+def with_prediction_of_job(report: Report) -> Report:
+    """Return a report with the terms of the predicted memory and what would fit, where advice or script are kept."""
+    job, root = report.job, report.root
+    if job is None or root is None or root.failure is not FailureClass.GPU_MEMORY:
+        return report
+    record = _record(job)
+    if record is None:
+        return report
+    try:
+        document = next((each for each in documents_of_job(record) if isinstance(each.get("memory"), dict)), None)
+    except OpskError:
+        return report
+    return with_prediction(report, document) if document is not None else report
+
+
+def _record(job: JobFacts) -> JobRecord | None:
+    """Return what is needed of a job to find its advice and its script."""
+    number = job.job_id.partition("_")[0].partition("+")[0]
+    if not number.isdecimal() or len(number) > 10:
+        return None
+    return JobRecord(
+        id=int(number), label=job.job_id, user=job.user, name=job.name, state=job.state, nodes=job.nodes,
+        node_count=len(job.nodes), admin_comment=job.admin_comment or None,
+    )  # fmt: skip
+
 
 _STILL = frozenset(("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "SUSPENDED"))
 _WELL = frozenset(("COMPLETED",))

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from opsk.costmodel import volumes
 from opsk.costmodel.collectives.hierarchical import (
     Carried,
+    Forwarding,
     all_gather,
     all_reduce,
     all_to_all,
     group_of,
     point_to_point,
 )
-from opsk.costmodel.dispatch import exchange
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.elementwise import (
     all_of,
@@ -40,8 +40,49 @@ from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import messages_per_micro_batch
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
-from opsk.workload.plan import Offload, Software
+from opsk.costmodel.table import DISPATCHERS, OFFLOADS, SOFTWARE, BoolColumn, FloatColumn, PlanTable
+from opsk.workload.plan import MoeDispatcher, Offload, Software
+
+SCATTERED_FRACTION = 0.83
+"""What messages to all ranks at once reach of NVLink over what rings do: nccl-tests of 512 MiB on 8 GPUs, 315 of 372
+GB/s (H100), 563 of 680 (B200); ``benchmarks/published/links.csv``."""
+DEEPEP_CALL_S = 4e-5
+"""What a dispatch or combine of DeepEP takes for 256 tokens on 8 GPUs of a node (42 to 55 us on H100, 50 to 63 on B200:
+aiconfigurator's tables of SGLang 0.5.12, 24 SMs)."""
+
+_ALLGATHER = DISPATCHERS.index(MoeDispatcher.ALLGATHER)
+
+
+def exchange(model: ShapeColumns, shares: Shares, machine: Machine) -> Carried:
+    """Return dispatch and combine of one layer in one pass of a micro-batch."""
+    group = group_of(machine, stride=shares.etp, size=shares.ep, ranks=shares.gpus)
+    size_bytes = 2.0 * volumes.expert_parallel_bytes(model, shares)
+    copies = all_to_all(machine, group, size_bytes, 2.0, hb_share=SCATTERED_FRACTION)
+    if any_of(machine.is_rail_only):
+        forwarded = all_to_all(machine, group, size_bytes, 2.0, Forwarding.RAIL_ONLY, hb_share=SCATTERED_FRACTION)
+        copies = forwarded.otherwise(machine.is_rail_only > 0, copies)
+    once = shares.moe_dispatcher > _ALLGATHER
+    if any_of(once):
+        picks = maximum(model.top_k, 1.0)
+        nodes, ranks = (_different(count, picks) / picks for count in (group.across, group.size))
+        across, inside = group.across, group.inside
+        nic = size_bytes * nodes * (across - 1.0) / across / machine.nic_bytes_per_s
+        hb = size_bytes * ranks * (inside - 1.0) / inside / (SCATTERED_FRACTION * machine.hb_bytes_per_s)
+        calls_s = where(shares.ep > 1, 2.0 * DEEPEP_CALL_S, 0.0)
+        copies = Carried(total=maximum(nic, hb) + calls_s, hb=hb, nic=nic).otherwise(once, copies)
+    gathers = shares.moe_dispatcher == _ALLGATHER
+    if any_of(gathers):
+        tokens_bytes = shares.plain_tokens * model.hidden * shares.activation_bytes
+        everything = all_gather(machine, group, 2.0 * shares.ep * tokens_bytes, 2.0)
+        copies = everything.otherwise(gathers, copies)
+    return copies
+
+
+def _different(count: FloatColumn, picks: FloatColumn) -> FloatColumn:
+    """Return how many of ``count`` are among so many picks."""
+    found: FloatColumn = count * (1.0 - (1.0 - 1.0 / count) ** picks)
+    return found
+
 
 _DEEPSPEED = SOFTWARE.index(Software.DEEPSPEED)
 _WEIGHTS_ON_HOST = OFFLOADS.index(Offload.OPTIMIZER_AND_WEIGHTS)

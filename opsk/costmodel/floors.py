@@ -361,7 +361,7 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
 def _links_s(family: _Family, parameters: ParameterCount | None = None) -> FloatColumn:
     """Return for how long the busier of NVLink and NIC carries what every plan of the family sends [s].
 
-    No plan's computation and communication take less (`opsk.costmodel.link_sharing`). Without ``parameters`` the
+    No plan's computation and communication take less (`opsk.costmodel.step_time`). Without ``parameters`` the
     data-parallel communication is left out.
     """
     shares, machine = family.shares, family.machine

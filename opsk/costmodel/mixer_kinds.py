@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
-from opsk.workload.mixers import USUAL_CHUNKS, Mixer
-from opsk.workload.model import ModelShape
+from opsk.workload.model import USUAL_CHUNKS, Mixer, ModelShape
 
 SCAN_FRACTION = {Mixer.MAMBA2: 0.33, Mixer.LIGHTNING: 0.65, Mixer.GATED_DELTANET: 0.65, Mixer.KDA: 0.65}
 """What the kernels reach of the rate of plain products while they compute, beside their traffic.

@@ -4,27 +4,124 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
 
 from opsk.costmodel.collectives.hierarchical import Carried
 from opsk.costmodel.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
 from opsk.costmodel.efficiency import SoftwareColumns, Spread
 from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, minimum, when, where
-from opsk.costmodel.flops import step_flop
+from opsk.costmodel.flops import expanding_weights, step_flop
 from opsk.costmodel.host import host_link_bytes_per_s
 from opsk.costmodel.layer_time import LayerTime, layer_time
-from opsk.costmodel.link_sharing import share_links
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
 from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
 from opsk.costmodel.parameters import ParameterCount
 from opsk.costmodel.pipeline import Extreme, Stages, bubble_s
-from opsk.costmodel.recomputation import repeated_s
 from opsk.costmodel.shape import ShapeColumns
 from opsk.costmodel.shares import Shares
-from opsk.costmodel.table import OFFLOADS, FloatColumn, PlanTable, Range, TimeTable
+from opsk.costmodel.table import OFFLOADS, RECOMPUTE_BITS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
 from opsk.units import TERA
-from opsk.workload.plan import Offload
+from opsk.workload.modules import RecomputeModule
+from opsk.workload.plan import Offload, Software
+
+
+def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str, Traffic]:
+    """Return the communication of each axis in one step, with what the others leave of its window.
+
+    Parameters
+    ----------
+    axes
+        Communication of one step, by axis, as if each were alone; messages between stages (``pp``) hide beside any
+        computation.
+    compute_s
+        Computation of the step, recomputation included [s].
+    """
+    alone = dict(axes)
+    hidden = {name: axis.total - axis.exposed for name, axis in alone.items()}
+    widest = reduce(maximum, (where(hidden[name] > 0, _window_s(alone, name, compute_s), 0.0) for name in alone))
+    window = minimum(widest, compute_s)
+    on_hb = {name: minimum(hidden[name], axis.hb) for name, axis in alone.items()}
+    on_nic = {name: minimum(hidden[name], axis.nic) for name, axis in alone.items()}
+    of_hb, of_nic = (reduce(_sum, link.values()) for link in (on_hb, on_nic))
+    beyond = maximum(maximum(of_hb, of_nic) - window, 0.0)
+    if not any_of(beyond):
+        return alone
+    is_nic = of_nic >= of_hb
+    carried = maximum(where(is_nic, of_nic, of_hb), 1e-300)
+    shared = {}
+    for name, axis in alone.items():
+        exposed = axis.exposed + beyond * (where(is_nic, on_nic[name], on_hb[name]) / carried)
+        is_less = (beyond > 0) & (hidden[name] > 0)
+        shared[name] = replace(axis, exposed=exposed, window=where(is_less, axis.total - exposed, axis.window))
+    return shared
+
+
+def _window_s(axes: Mapping[str, Traffic], name: str, compute_s: FloatColumn) -> FloatColumn:
+    """Return beside how much computation an axis hides [s]."""
+    return compute_s if name == "pp" else axes[name].window
+
+
+def _sum(one: FloatColumn, other: FloatColumn) -> FloatColumn:
+    return one + other
+
+
+SELECTED_OPERATIONS = 0.5
+"""Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
+NORM_PASSES = 2.0
+"""A norm reads its input and writes its output."""
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
+_CORE = RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]
+
+
+def repeated_s(
+    model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
+) -> FloatColumn:
+    """Return what recomputation repeats of the average layer for one micro-batch [s].
+
+    Full recomputation passes the share of layers that it is asked for; selective one the modules that are named, the
+    attention core in Megatron where none is. PyTorch's by operations (torchtitan's default) keeps the attention and
+    every second product, and repeats the rest.
+    """
+    forward = times.average.forward
+    by_operation = SELECTED_OPERATIONS * (forward - times.attention)
+    selective = where((shares.software == _PYTORCH) & (shares.repeated_modules == 0), by_operation, times.attention)
+    named = (shares.repeated_modules & ~_CORE) | where(shares.software == _PYTORCH, shares.repeated_modules, 0)
+    if any_of(named):
+        modules = _modules_s(model, shares, times, machine, software)
+        selective = where(shares.repeated_modules > 0, modules, selective)
+    return shares.recomputed_share * forward + when(shares.selective_recompute, selective)
+
+
+def _modules_s(
+    model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
+) -> FloatColumn:
+    """Return the forward of all modules that are repeated, of the average layer [s]."""
+    moe = model.moe_layers / model.layers
+    slow = software.elementwise_factor / machine.hbm_bytes_per_s * shares.activation_bytes
+    norm = NORM_PASSES * shares.plain_tokens * model.hidden * slow
+    activation = (2.0 + model.gated_mlp) * shares.expert_tokens * shares.expert_width * slow
+    experts = shares.repeats(RecomputeModule.MOE)
+    inside = shares.repeats(RecomputeModule.MOE_ACT) * activation
+    inside = inside + shares.repeats(RecomputeModule.SHARED_EXPERTS) * times.shared_experts
+    return (
+        shares.repeats(RecomputeModule.CORE_ATTN) * times.attention
+        + shares.repeats(RecomputeModule.LAYERNORM) * (model.is_latent + moe) * norm
+        + shares.repeats(RecomputeModule.MLA_UP_PROJ) * _expanded_s(model, shares, machine, slow)
+        + shares.repeats(RecomputeModule.MLP) * (1.0 - moe) * times.mlp
+        + moe * where(experts > 0, times.experts + times.shared_experts, inside)
+    )
+
+
+def _expanded_s(model: ShapeColumns, shares: Shares, machine: Machine, slow: FloatColumn) -> FloatColumn:
+    """Return the products that expand latents to heads, and rotary positions [s]; nothing without latents."""
+    tokens, weights = shares.tokens, expanding_weights(model, shares)
+    arithmetic = 2.0 * tokens * weights / machine.matmul_flop_per_s
+    rotated = 2.0 * tokens * (shares.query_width + shares.kv_width) * slow
+    return model.is_latent * (arithmetic + rotated)
+
 
 _ACTIVATIONS = OFFLOADS.index(Offload.ACTIVATIONS)
 

@@ -19,7 +19,7 @@ from opsk.planner.reference_jobs import ReferenceJob
 from opsk.planner.routes import Routes
 from opsk.topology.cabling import Cabling, read_cabling
 from opsk.topology.fabric import Cable, Fabric, Fault
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.leaf import Attachment
 from opsk.topology.rails import Rails, find_rails
 from opsk.topology.repair import is_repairable, repaired

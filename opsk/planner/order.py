@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.rails import Rails
 
 UNKNOWN_UNIT = -1

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from opsk.topology.hosts import device_slot
+from opsk.topology.host_ports import device_slot
 from opsk.topology.leaf import Attachment
 from opsk.topology.rails import Rails
 

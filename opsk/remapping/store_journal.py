@@ -9,8 +9,7 @@ from typing import cast, get_args
 
 from opsk.errors import OpskError
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping
-from opsk.store.remap_states import RemapState
-from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep, StepState
+from opsk.store.remaps import RemapMoved, RemapProposed, RemapState, RemapStep, StepState
 from opsk.store.writing import Record, Writer
 
 _STATES = get_args(RemapState)

@@ -15,9 +15,7 @@ from opsk.errors import SlurmError
 from opsk.slurm.controller_text import Controller, Reservation, parse_ping, parse_reservations
 from opsk.slurm.job_ids import asked_number, chosen, no_such_job
 from opsk.slurm.job_text import JOB_COLUMNS, details_of, parse_jobs, records_by_id
-from opsk.slurm.node_load import LOAD_COLUMNS, NodeLoad, parse_loads
-from opsk.slurm.node_text import NODE_COLUMNS, parse_nodes
-from opsk.slurm.partition_text import parse_partitions
+from opsk.slurm.node_text import LOAD_COLUMNS, NODE_COLUMNS, NodeLoad, parse_loads, parse_nodes, parse_partitions
 from opsk.slurm.queue_text import QUEUE_COLUMNS, QueuedJobs, parse_queue
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
 from opsk.slurm.sdiag_text import SchedulerStatistics, parse_sdiag

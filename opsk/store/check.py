@@ -14,7 +14,7 @@ from opsk.store.engine import NOT_OPENED
 from opsk.store.export import export
 from opsk.store.failing import store_error
 from opsk.store.network_files import network_mount
-from opsk.store.remap_states import STATES
+from opsk.store.remaps import STATES
 from opsk.store.schema import differences, newest, revision_of, revisions
 from opsk.store.tables import RemapMoveRow, RemapRow, RemapStepRow
 from opsk.store.transactions import read

@@ -14,8 +14,8 @@ from opsk.store.advice import AdviceGiven
 from opsk.store.clusters import ClusterSeen
 from opsk.store.failures import FailureSeen
 from opsk.store.jobs import JobSeen
+from opsk.store.kept_text import unpacked
 from opsk.store.measured import Measured
-from opsk.store.packed import unpacked
 from opsk.store.records import record_of
 from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep
 from opsk.store.reports import report_of

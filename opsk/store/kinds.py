@@ -12,7 +12,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import SQLModel, col
 
 from opsk.store import tables
-from opsk.store.remap_states import FINAL
+from opsk.store.remaps import FINAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

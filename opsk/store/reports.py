@@ -11,7 +11,7 @@ from pydantic import Field
 from sqlalchemy import Engine
 from sqlmodel import Session, col, select
 
-from opsk.store.packed import unpacked
+from opsk.store.kept_text import unpacked
 from opsk.store.records import STRICT, Given, LongText, Time, Word, keep, record_of
 from opsk.store.tables import ReportRow
 from opsk.store.transactions import read

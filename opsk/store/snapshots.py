@@ -14,7 +14,7 @@ from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from opsk.errors import InputError, StoreError
-from opsk.store.packed import unpacked
+from opsk.store.kept_text import unpacked
 from opsk.store.records import STRICT, Given, Name, Time
 from opsk.store.tables import NAME_CHARACTERS, TopologySnapshot
 from opsk.store.transactions import read, write

@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from opsk.topology.hosts import Host, HostPort
+from opsk.topology.host_ports import HostPort
+from opsk.topology.hosts import Host
 
 _ALIKE = 3
 """Fewer nodes with the same devices than this tell nothing of where each device belongs."""

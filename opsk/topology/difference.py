@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Cable, Fabric, Fault
 from opsk.topology.hb_domains import HbDomain
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.rails import Rails, find_rails
 from opsk.topology.snapshot import Snapshot
 

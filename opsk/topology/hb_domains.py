@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from opsk.topology.fabric import Fault
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.node.node_topology import NodeTopology
 
 NODE, MULTI_NODE, NONE = "node", "multi_node", "none"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opsk.topology.cabling import Cabling
 from opsk.topology.fabric import Cable, Fault
-from opsk.topology.hosts import family_of
+from opsk.topology.host_ports import family_of
 from opsk.topology.link_speed import link_bytes_per_s
 
 _ONE_BY_ONE = 4

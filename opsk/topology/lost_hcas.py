@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from opsk.topology.cabling import Cabling
 from opsk.topology.fabric import Fault
-from opsk.topology.hosts import Host, HostPort, family_of
+from opsk.topology.host_ports import HostPort, family_of
+from opsk.topology.hosts import Host
 
 _Slot = tuple[int, ...]
 

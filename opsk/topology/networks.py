@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fabric
 from opsk.topology.graph import components
-from opsk.topology.hosts import COMPUTE, MANAGEMENT, STORAGE, natural
+from opsk.topology.host_ports import natural
+from opsk.topology.hosts import COMPUTE, MANAGEMENT, STORAGE
 from opsk.topology.node.node_topology import NodeTopology
 from opsk.topology.rails import Rails
 from opsk.topology.side_networks import told_by_words

@@ -9,7 +9,8 @@ from opsk.topology.cabling import Cabling
 from opsk.topology.crossed import Crossed
 from opsk.topology.fabric import Fault
 from opsk.topology.graph import HcaLink
-from opsk.topology.hosts import Host, HostPort
+from opsk.topology.host_ports import HostPort
+from opsk.topology.hosts import Host
 from opsk.topology.link_faults import ends
 from opsk.topology.numbering import Numbering
 from opsk.topology.rail_gaps import gap_faults, unit_name

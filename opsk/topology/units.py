@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
 
-from opsk.topology.hosts import Host, natural
+from opsk.topology.host_ports import natural
+from opsk.topology.hosts import Host
 
 _T = TypeVar("_T", str, tuple[tuple[tuple[int, ...], ...], int])
 

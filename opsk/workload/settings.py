@@ -5,11 +5,137 @@ What is not said here keeps the defaults of `Plan`: an even layout, Adam, nothin
 
 from __future__ import annotations
 
-from opsk.workload.adapter_settings import fill_adapters
+import math
+
 from opsk.workload.defaults import MEGATRON_BRIDGE, MEGATRON_DEEPSPEED, MEGATRON_LM, Filling
-from opsk.workload.expert_settings import fill_experts
-from opsk.workload.plan import Loss, Offload, Precision, QkvLayout, Recompute, Sharding, Software, States
+from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
+    Loss,
+    MoeDispatcher,
+    MoeGemm,
+    Offload,
+    Precision,
+    QkvLayout,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
 from opsk.workload.software_defaults import LATEST_MONTH, defaults_of
+
+_MOST_CAPACITY = 1000.0
+
+
+def fill_experts(filling: Filling) -> None:
+    """Fill in dispatcher, products, permutation, overlap and capacity of a model with experts."""
+    framework = filling.workload.framework
+    if not filling.get("model.experts") or framework not in (MEGATRON_LM, MEGATRON_BRIDGE):
+        return
+    is_recipe = framework == MEGATRON_BRIDGE
+    dispatcher = _dispatcher(filling, is_recipe=is_recipe)
+    filling.values["plan.moe_dispatcher"] = dispatcher
+    filling.values["plan.moe_gemm"] = _gemm(filling, is_recipe=is_recipe)
+    filling.values["plan.moe_permute_fusion"] = _is_on(filling, "moe.permute_fusion", otherwise=is_recipe)
+    filling.values["plan.ep_overlap"] = _is_on(filling, "overlap.ep", otherwise=False)
+    capacity = _capacity(filling.options.get("moe.capacity_factor", ""))
+    if capacity and _is_on(filling, "moe.pads", otherwise=False):
+        filling.values["model.capacity_factor"] = capacity
+
+
+def _dispatcher(filling: Filling, *, is_recipe: bool) -> MoeDispatcher:
+    """Return who dispatches tokens."""
+    said = filling.options.get("moe.dispatcher", "")
+    backend = filling.options.get("moe.flex_backend", "")
+    if said == "flex" or (is_recipe and backend):
+        return MoeDispatcher.HYBRIDEP if backend == "hybridep" else MoeDispatcher.DEEPEP
+    if said in ("alltoall", "alltoall_seq"):
+        return MoeDispatcher.ALLTOALL
+    return MoeDispatcher.ALLTOALL if is_recipe and not said else MoeDispatcher.ALLGATHER
+
+
+def _gemm(filling: Filling, *, is_recipe: bool) -> MoeGemm:
+    """Return how the products of experts run."""
+    is_grouped = _is_on(filling, "moe.grouped_gemm", otherwise=is_recipe)
+    return MoeGemm.GROUPED if is_grouped else MoeGemm.SEQUENTIAL
+
+
+def _is_on(filling: Filling, option: str, *, otherwise: bool) -> bool:
+    """Return whether an option is switched on."""
+    said = filling.options.get(option, "").lower()
+    return otherwise if said not in ("true", "false") else said == "true"
+
+
+def _capacity(text: str) -> float:
+    """Return a capacity factor, 0 where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) and 0 < value <= _MOST_CAPACITY else 0.0
+
+
+LORA = "lora"
+_MAX_DIGITS = 4
+_BASE_BITS = 16
+_FLAGS = ("lora_dropout", "keeps_base_inputs", "quantised_head", "upcast_base")
+_OF_QUANTISED = frozenset({"keeps_base_inputs", "quantised_head", "upcast_base"})
+_KEPT_16BIT = "the frozen base is kept as it was loaded, in 16 bits or fewer"
+
+
+def fill_adapters(filling: Filling) -> None:
+    """Fill in rank, layers and formats of adapters and of their base, as the framework's latest release has them.
+
+    Options that are read: ``adapters`` (``lora``), ``adapters.rank``, ``adapters.targets`` (words of `LoraTargets`),
+    ``adapters.dropout`` (``true`` or ``false``) and ``adapters.base_bits`` (4 or 8; 16 where it is left out).
+    """
+    options = filling.options
+    if options.get("adapters") != LORA:
+        return
+    if filling.get("plan.precision") is Precision.FP32:
+        filling.need("plan.base_bits")
+        return
+    is_sharded = filling.get("plan.sharding") is Sharding.ZERO3
+    # "trl + accelerate" and "hf-trainer+deepspeed" have adapters as their first part has them
+    framework = (filling.workload.framework or "").partition("+")[0].strip()
+    found = defaults_of(framework, gpu="", month=LATEST_MONTH, sharded=is_sharded)
+    bits, rank = (
+        _parse_number(options.get("adapters.base_bits", "")),
+        _parse_number(options.get("adapters.rank", "")),
+    )
+    values = filling.values
+    values["plan.base_bits"] = bits or _BASE_BITS
+    if rank:
+        values["plan.lora_rank"] = rank
+    elif usual := found.get("lora_rank"):
+        filling.assume("plan.lora_rank", lambda: (usual.value, usual.why))
+    else:
+        filling.need("plan.lora_rank")
+    if (targets := options.get("adapters.targets")) in set(LoraTargets):
+        values["plan.lora_targets"] = LoraTargets(targets)
+    elif default := found.get("lora_targets"):
+        filling.assume("plan.lora_targets", lambda: (LoraTargets(default.value), default.why))
+    has_own_format = "adapter_format" in found and not _is_pure(filling)
+    values["plan.adapter_format"] = AdapterFormat(found["adapter_format"].value if has_own_format else "base")
+    for name in _FLAGS:
+        if name in found and (bits or name not in _OF_QUANTISED):
+            values[f"plan.{name}"] = bool(found[name].value)
+    if dropout := options.get("adapters.dropout"):
+        values["plan.lora_dropout"] = dropout == "true"
+    if filling.get("plan.software") is not Software.DEEPSPEED:
+        values.pop("plan.states", None)
+        filling.assume("plan.states", lambda: (States.PURE_16BIT, _KEPT_16BIT))
+
+
+def _is_pure(filling: Filling) -> bool:
+    """Tell whether LLaMA-Factory keeps all in 16 bits (``pure_bf16``); elsewhere that option is of the base alone."""
+    return filling.workload.framework == "llama-factory" and "weights.dtype" in filling.options
+
+
+def _parse_number(text: str) -> int:
+    """Return a small number, 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
+
 
 _SOFTWARE = {
     MEGATRON_LM: Software.MEGATRON_CORE,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.telemetry.gpu import GpuReading, GpuSample
-from opsk_exporters.gpu_throttle import LONGEST_S, ThrottleTimes
+from opsk_exporters.gpu_health import LONGEST_S, ThrottleTimes
 
 KNOWN = frozenset({"gpu_idle", "hw_slowdown", "sw_power_cap"})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import SlurmError
-from opsk.slurm.node_load import NodeLoad
+from opsk.slurm.node_text import NodeLoad
 from opsk.slurm.queue_text import QueuedJobs
 from opsk.slurm.sdiag_text import SchedulerStatistics
 from opsk_exporters.collector import NoDataError, Scraper
@@ -17,8 +17,7 @@ from opsk_exporters.families import Families
 from opsk_exporters.slurm import Asker, Round, SlurmCollector
 from opsk_exporters.slurm_election import Election
 from opsk_exporters.slurm_nodes import add_nodes
-from opsk_exporters.slurm_predictions import add_predictions
-from opsk_exporters.slurm_queue import add_queue
+from opsk_exporters.slurm_queue import add_predictions, add_queue
 from tests.fakes.slurm_questions import NOW_UNIX_S, FixedSlurm, busy_cluster, node
 
 Series = dict[tuple[str, ...], float]

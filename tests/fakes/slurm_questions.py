@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from opsk.slurm.controller_text import Controller, Reservation
-from opsk.slurm.node_load import NodeLoad
+from opsk.slurm.node_text import NodeLoad
 from opsk.slurm.queue_text import QueuedJobs
 from opsk.slurm.sdiag_text import CycleStatistics, SchedulerStatistics
 

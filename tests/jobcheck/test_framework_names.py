@@ -14,7 +14,7 @@ from opsk.workload.workload import Workload
 from opsk_jobcheck import abilities
 from opsk_jobcheck.abilities import abilities_of, family_of, is_deepspeed
 from opsk_jobcheck.flags import flags_for
-from opsk_jobcheck.readers.connectivity import CONNECTIVITY
+from opsk_jobcheck.readers.other_work import CONNECTIVITY
 from opsk_jobcheck.readers.programs import program_of
 from opsk_jobcheck.readers.registry import FRAMEWORKS, READERS
 from opsk_jobcheck.readers.shell.evaluate import run

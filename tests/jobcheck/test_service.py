@@ -8,7 +8,7 @@ import select
 import time
 
 from opsk import __version__
-from opsk_jobcheck.readers.numbered import Numbered
+from opsk_jobcheck.readers.free_numbers import Numbered
 from opsk_jobcheck.stored import short_hash
 from tests.fakes.advisor_process import RunningAdvisor, eventually
 

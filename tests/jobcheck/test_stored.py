@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.forms import MOST_FORMS
 from opsk_jobcheck.request import SlurmRequest
 from opsk_jobcheck.stored import (
     KEPT_S,
+    MOST_FORMS,
     SHOWN_FOR_S,
     TYPED_FOR_S,
     AdviceStore,

@@ -19,8 +19,8 @@ from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.render import as_ibnetdiscover
 from opsk_tui import actions as module
 from opsk_tui.actions import SlurmActions
+from opsk_tui.cli import LateActions
 from opsk_tui.feed_port import Proposal
-from opsk_tui.late_actions import LateActions
 from tests.fakes.remap_jobs import JOB, Recorder
 from tests.opsk.cli.test_remap import FakeSlurm
 
@@ -181,6 +181,6 @@ def test_single_commands_end_with_the_first_refusal(
 def test_the_planner_is_loaded_when_an_action_is_asked_for(recorder: Recorder) -> None:
     late = LateActions()
     assert asyncio.run(late.run([requeue("7")], lambda line: None)).done == ("scontrol requeue 7",)
-    code = "import sys, opsk_tui.late_actions; print('opsk.planner.remap.remap' in sys.modules)"
+    code = "import sys, opsk_tui.cli; print('opsk.planner.remap.remap' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

@@ -10,10 +10,9 @@ from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk.planner.losses.values import Cause, Finding, Losses
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.awaited import awaited
 from opsk_tui.glyphs import UNICODE
 from opsk_tui.job_columns import loss_words
-from opsk_tui.job_sections import findings
+from opsk_tui.job_sections import awaited, findings
 from opsk_tui.view import JobView, Measured
 
 RECORD = JobRecord(id=7, label="7", user="ada", name="train", state="RUNNING")

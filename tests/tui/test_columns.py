@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opsk_tui.cli import advice_lines, headline, record_lines, text_table
 from opsk_tui.columns import COLUMNS, fitting, matching, ordered
 from opsk_tui.data import FeedState, JobView, advice_of
-from opsk_tui.words import advice_lines, headline, record_lines, text_table
 from tests.fakes.jobs import HOSTILE_NAME, RECORDS, FixedJobs, record
 
 JOBS = FixedJobs().jobs()

@@ -2,24 +2,168 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
+from datetime import datetime
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import click
+from rich.cells import cell_len, set_cell_size
 
 from opsk.app.store_opening import site_url
 from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.choice import ChosenClient, slurm_client
-from opsk.text import format_json
-from opsk_tui.columns import COLUMNS, Column, fitting, ordered
-from opsk_tui.data import Feed, FeedState, SlurmJobs
-from opsk_tui.words import text_table
+from opsk.slurm.records import JobRecord
+from opsk.slurm.remap_commands import Command
+from opsk.text import escape, format_bytes, format_duration, format_json
+from opsk.workload.advice_record import AdviceRecord
+from opsk_tui.columns import COLUMNS, Column, fitting, ordered, percent, plan_words
+from opsk_tui.data import Feed, FeedState, JobView, SlurmJobs
+from opsk_tui.feed_port import Actions, Outcome, Proposal, Undoing
 
 if TYPE_CHECKING:
     from opsk_tui import feed_port  # numpy comes with it, which no other command needs
+
+NO_JOBS = "No jobs are pending or running."
+NO_JOBS_HINT = "What opsk predicts for a job shows here as soon as one is submitted."
+_SHOWN_NODES = 64
+
+
+def headline(state: FeedState, shown: int | None = None) -> str:
+    """Return the jobs in one line: how many, in which state, on how many GPUs, how many of them with a prediction."""
+    if state.taken_at is None:
+        return "asking Slurm …"
+    running = [job for job in state.jobs if job.record.is_active]
+    pending = sum(job.record.state == "PENDING" for job in state.jobs)
+    advised = sum(job.advice is not None for job in state.jobs)
+    gpus = sum(job.record.gpus for job in running)
+    parts = [f"{len(running)} running on {gpus} GPUs", f"{pending} pending", f"{advised} with a prediction"]
+    if shown is not None and shown != len(state.jobs):
+        parts.insert(0, f"{shown} of {len(state.jobs)} shown")
+    return " · ".join(parts)
+
+
+def age_words(age_s: float | None) -> str:
+    """Return the age of the data, ``now`` below two seconds."""
+    if age_s is None:
+        return "no data yet"
+    return "now" if age_s < 2 else f"{format_duration(float(int(age_s)))} ago"
+
+
+def problem_words(state: FeedState, age_s: float | None) -> str:
+    """Return why Slurm was not heard, and how old what is shown is."""
+    old = "nothing to show yet" if age_s is None else f"what is shown is of {age_words(age_s)}"
+    hint = f" ({escape(state.hint)})" if state.hint else ""
+    return f"Slurm does not answer: {escape(state.problem)}{hint}; {old}"
+
+
+def advice_lines(job: JobView) -> list[tuple[str, str]]:
+    """Return what was predicted as pairs of a name and a value; one line says so when nothing was."""
+    advice = job.advice
+    if advice is None:
+        return [("prediction", "none: the job's comment carries no advice of opsk")]
+    lines = [
+        ("verdict", advice.verdict.value),
+        ("chance to fit", advice.fit if advice.fit is None else percent(advice.fit)),
+        ("memory", _memory_words(advice)),
+        ("step time", None if advice.step_s is None else format_duration(advice.step_s)),
+        ("tokens/s per GPU", advice.tokens_per_s_per_gpu),
+        ("TFLOP/s per GPU", advice.tflops),
+        ("MFU", advice.mfu if advice.mfu is None else percent(advice.mfu)),
+        ("plan", plan_words(advice)),
+        ("script hash", advice.hash),
+    ]
+    return [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in lines if value is not None]
+
+
+def _memory_words(advice: AdviceRecord) -> str | None:
+    """Return the predicted memory, and of how much."""
+    if advice.mem_bytes is None:
+        return None
+    used = format_bytes(advice.mem_bytes)
+    if advice.mem_ratio is None or advice.capacity_bytes is None:
+        return used
+    return f"{used} of {format_bytes(advice.capacity_bytes)} per GPU ({percent(advice.mem_ratio)})"
+
+
+def record_lines(job: JobRecord) -> list[tuple[str, str]]:
+    """Return all that Slurm tells of a job as pairs of a name and a value, without what it does not tell."""
+    lines = []
+    for field in fields(job):
+        value = getattr(job, field.name)
+        if value not in (None, "", (), {}):
+            is_duration = field.name.endswith("_s")
+            shown = format_duration(float(value)) if is_duration else _shown(value)
+            lines.append((field.name.removesuffix("_s").replace("_", " "), escape(shown)))
+    return lines
+
+
+def _shown(value: object) -> str:
+    """Return one value of a record as text."""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, tuple):
+        more = f" and {len(value) - _SHOWN_NODES} more" if len(value) > _SHOWN_NODES else ""
+        return ", ".join(map(str, value[:_SHOWN_NODES])) + more
+    return str(value)
+
+
+def text_table(jobs: Sequence[JobView], columns: Sequence[Column]) -> str:
+    """Return the jobs as lines of plain text, one a job, each column as wide as it needs."""
+    if not jobs:
+        return NO_JOBS
+    rows = [[column.title for column in columns], *([column.cell(job).text for column in columns] for job in jobs)]
+    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(columns))]
+    lines = []
+    for row in rows:
+        padded = [
+            " " * (width - cell_len(text)) + text if column.right else set_cell_size(text, width)
+            for text, width, column in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+class LateActions:
+    """Implements `opsk_tui.feed_port.Actions` with `opsk_tui.actions.SlurmActions`, half a second of loading away."""
+
+    def __init__(self) -> None:
+        self._actions: Actions | None = None
+        self._lock = Lock()
+
+    async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
+        """Return the options for a job after events."""
+        return await (await asyncio.to_thread(self._loaded)).propose(failed, job_id, avoid)
+
+    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+        """Carry out one choice of a proposal."""
+        return await (await asyncio.to_thread(self._loaded)).apply(proposal, choice, tell)
+
+    async def undoing(self, journal: str) -> Undoing:
+        """Return what taking an applied option back would run."""
+        return await (await asyncio.to_thread(self._loaded)).undoing(journal)
+
+    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+        """Take an applied option back."""
+        return await (await asyncio.to_thread(self._loaded)).undo(journal, undoing, tell)
+
+    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+        """Run single commands."""
+        return await (await asyncio.to_thread(self._loaded)).run(commands, tell)
+
+    def _loaded(self) -> Actions:
+        with self._lock:
+            if self._actions is None:
+                from opsk_tui.actions import SlurmActions
+
+                self._actions = SlurmActions()
+            return self._actions
 
 
 @click.command()
@@ -115,7 +259,6 @@ def _show(interval_s: float | None, prometheus: str | None) -> None:
         from opsk_tui.app import TopApp
     except ModuleNotFoundError as error:
         raise UnavailableError(f"opsk top: {error}", hint="pip install 'opsk[tui]', or use --once") from error
-    from opsk_tui.late_actions import LateActions
     from opsk_tui.late_feed import LateFeed
 
     site = load_site()

@@ -28,7 +28,7 @@ from opsk.text import format_count
 from opsk_tui.feed_port import JobDetails
 from opsk_tui.sources.assembly import GpuTables, JobViews, PortTables, fabric_view
 from opsk_tui.sources.derived import DerivedProgress, PrometheusSignals
-from opsk_tui.sources.exporters import ExportersSource
+from opsk_tui.sources.exporters import ExportersSource, exporters_of
 from opsk_tui.sources.fabric import FabricSource
 from opsk_tui.sources.http import access_of
 from opsk_tui.sources.job_log import log_path, log_tail
@@ -41,7 +41,6 @@ from opsk_tui.sources.readings import Readings
 from opsk_tui.sources.report_folder import ReportFolder
 from opsk_tui.sources.slurm import DIRECTLY, SlurmSource
 from opsk_tui.sources.store import StoreSource
-from opsk_tui.sources.targets import exporters_of
 from opsk_tui.view import ClusterView, FabricView, JobView, ReportRow, Source, SourceState
 
 SELDOM_S = 60.0

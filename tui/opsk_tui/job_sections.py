@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from opsk_tui.awaited import awaited
+from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk_tui.feed_port import JobDetails, RankTable
 from opsk_tui.format import (
     METRIC_TITLES,
@@ -42,6 +42,27 @@ from opsk_tui.view import Health, JobView, Metric
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Line, Section, section
 from opsk_tui.widgets.grid_map import ABSENT, SICK, UNKNOWN, WATCH, codes_of
+
+_NOT_STARTED = frozenset({"PENDING", "CONFIGURING"})
+
+
+def awaited(job: JobView) -> str | None:
+    """Return in a line what stands between a job and measured against predicted; ``None`` where nothing does."""
+    if expected_step_s(job) is None:
+        if job.advice is None:
+            return "no prediction: opsk left none when it was submitted"
+        return "no prediction: the plan in its script is not known"
+    if job.losses is not None and job.losses.gap is not None:
+        return None
+    if job.record.state in _NOT_STARTED:
+        return "the job has not started"
+    if job.measured is None or job.measured.step_s is None:
+        return "waits for the first progress line" if job.record.is_active else "not measured: the job has ended"
+    step_times = len(job.measured.history)
+    if step_times >= FEWEST_STEPS:
+        return "measured: it is looked at next"
+    return f"measuring: {step_times} of {FEWEST_STEPS} step times, one a scrape"
+
 
 _NAME = 12
 _CHART_HEIGHT = 4

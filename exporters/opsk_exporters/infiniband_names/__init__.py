@@ -4,7 +4,6 @@
 """
 
 from opsk_exporters.infiniband_names.drivers import HARDWARE
-from opsk_exporters.infiniband_names.ports import COUNTERS, EXTENDED
-from opsk_exporters.infiniband_names.values import MetricName
+from opsk_exporters.infiniband_names.ports import COUNTERS, EXTENDED, MetricName
 
 __all__ = ["COUNTERS", "EXTENDED", "HARDWARE", "MetricName"]

@@ -7,7 +7,7 @@ tables has no known unit: it is counted, never shown. Adding a counter is adding
 
 from __future__ import annotations
 
-from opsk_exporters.infiniband_names.values import MetricName
+from opsk_exporters.infiniband_names.ports import MetricName
 
 _WRAPS = "mlx5 counts in 32 bits and begins again at 0."
 

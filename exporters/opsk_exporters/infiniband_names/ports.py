@@ -6,7 +6,16 @@ Sources: IBA volume 1, chapter 16 (PortCounters, PortCountersExtended); Linux
 
 from __future__ import annotations
 
-from opsk_exporters.infiniband_names.values import MetricName
+from typing import Literal, NamedTuple
+
+
+class MetricName(NamedTuple):
+    """The middle of ``opsk_infiniband_port_<what>_total``, and its help text; a gauge has no ``_total``."""
+
+    what: str
+    help_text: str
+    kind: Literal["counter", "gauge"] = "counter"
+
 
 _STICKS = "On old devices it stays at its largest value instead of wrapping."
 

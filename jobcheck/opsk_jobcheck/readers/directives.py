@@ -18,12 +18,14 @@ from opsk_jobcheck.readers.directive_lines import (
     MAX_WORDS,
     SEPARATORS,
     SPACE,
+    ArgumentKind,
     head_end,
     head_lines,
+    long_option,
     other_scheduler,
     sbatch_words,
+    short_option,
 )
-from opsk_jobcheck.readers.sbatch_options import ArgumentKind, long_option, short_option
 from opsk_jobcheck.requested import MAX_COUNT, gpus_of
 from opsk_jobcheck.short_texts import kept_if_short
 

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from opsk.workload.mixers import Mixer
-from opsk.workload.model import MODEL_FIELDS, StatedModel
+from opsk.workload.model import MODEL_FIELDS, Mixer, StatedModel
 from opsk.workload.plan import PLAN_FIELDS, Precision, Recompute, Sharding, StatedPlan
 from opsk.workload.workload import Evidence, Problem, Unknown
 from opsk_jobcheck.readers.shell.places import Places

@@ -6,20 +6,100 @@ Source: ``ModelArguments`` of ``examples/pytorch/language-modeling/run_clm.py`` 
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from opsk.errors import InputError
+from opsk.workload.huggingface import families
+from opsk.workload.huggingface.model import read_shape
+from opsk.workload.huggingface.reading import MAX_TEXT, Path
+from opsk.workload.model import MODEL_FIELDS, StatedModel
 from opsk.workload.public_models.lookup import public_model
+from opsk.workload.workload import Evidence, Problem
 from opsk_jobcheck.readers.config_file import ConfigFile, Entry
-from opsk_jobcheck.readers.findings import MAX_NUMBER
-from opsk_jobcheck.readers.huggingface import state_config
+from opsk_jobcheck.readers.findings import MAX_NUMBER, Findings
+from opsk_jobcheck.readers.json_lines import read_object
 from opsk_jobcheck.readers.programs import is_open
 from opsk_jobcheck.readers.reading import Reading
 from opsk_jobcheck.readers.shell.directories import placed
 from opsk_jobcheck.readers.shell.values import Invocation
 from opsk_jobcheck.readers.stating import cannot_tell_all, state_number, truth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigReading:
+    """What a ``config.json`` states: ``model`` with one entry of ``evidence`` a field, and what is wrong with it.
+
+    ``model_type`` is the family's name as given; ``None`` when the file names none.
+    """
+
+    model: StatedModel = field(default_factory=StatedModel)
+    model_type: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def read_config(text: str, *, file: str) -> ConfigReading:
+    """Return the shape that the text of a ``config.json`` states; never raises.
+
+    Multi-token prediction is left out: what trains from such a file does not build it.
+
+    Parameters
+    ----------
+    text
+        The whole file.
+    file
+        Its name, for evidence and messages.
+    """
+    try:
+        document = read_object(text)
+    except InputError as error:
+        line = error.__cause__.lineno if isinstance(error.__cause__, json.JSONDecodeError) else 0
+        return ConfigReading(problems=(Problem(what=error.message, file=file, line=line, hint=error.hint),))
+    config = read_shape(document.values)
+    if config.family in families.ENCODER_DECODERS:
+        config.refuse()
+    lines = text.split("\n")
+    stated = {name: value for name, value in config.found.items() if name in MODEL_FIELDS and config.is_decoder}
+    return ConfigReading(
+        model=StatedModel(**stated),
+        model_type=config.family or None,
+        evidence=tuple(
+            _evidence(name, value, _line(document.lines, config.paths[name]), lines, file)
+            for name, value in stated.items()
+        ),
+        problems=tuple(
+            Problem(what=fault.what, file=file, line=_line(document.lines, fault.path), hint=fault.hint)
+            for fault in config.faults
+        ),
+    )
+
+
+def state_config(text: str, path: str, findings: Findings) -> str | None:
+    """State what a HuggingFace configuration says and the script itself does not; return the model's name."""
+    reading = read_config(text, file=path)
+    for entry in reading.evidence:
+        key = entry.field.removeprefix("model.")
+        if entry.field not in findings.values and entry.field not in findings.unknown and key != "name":
+            findings.state(entry.field, getattr(reading.model, key), entry.line, entry.text, file=path)
+    findings.problems.extend(reading.problems)
+    return reading.model.name
+
+
+def _line(lines: Mapping[Path, int], path: Path) -> int:
+    """Return the line of a key, 0 where it is not known."""
+    return lines.get(path, 0)
+
+
+def _evidence(name: str, value: object, line: int, lines: list[str], file: str) -> Evidence:
+    """Return a value with the line that states it."""
+    shown = lines[line - 1].strip()[:MAX_TEXT] if 0 < line <= len(lines) else ""
+    return Evidence(field=f"model.{name}", value=value, file=file, line=line, text=shown)
+
 
 PRESET = "model.preset"
 """The option that names the public model whose shape a program starts from, where it trains another one."""
@@ -146,8 +226,8 @@ def _overrides(entry: Entry | None, config: ConfigFile, reading: Reading) -> boo
 def _flags(config: ConfigFile, reading: Reading) -> bool:
     """State a shape that own programs take as flags with the configuration's names (``--n_embd``); tell if any is."""
     given = [(field, config.overrides[name]) for name, field in _OVERRIDES.items() if name in config.overrides]
-    for field, entry in given:
-        state_number(reading.findings, field, entry)
+    for field_name, entry in given:
+        state_number(reading.findings, field_name, entry)
     return bool(given)
 
 

@@ -25,8 +25,7 @@ from opsk_jobcheck.readers.megatron_flags import (
 )
 from opsk_jobcheck.readers.megatron_hybrid import read_hybrid
 from opsk_jobcheck.readers.megatron_memory import read_memory
-from opsk_jobcheck.readers.megatron_sequence import read_sequence
-from opsk_jobcheck.readers.megatron_shape import read_shape
+from opsk_jobcheck.readers.megatron_shape import read_sequence, read_shape
 from opsk_jobcheck.readers.programs import SURE, program_of
 from opsk_jobcheck.readers.reading import Match, Reader, Reading
 from opsk_jobcheck.readers.shell.values import Invocation, Text

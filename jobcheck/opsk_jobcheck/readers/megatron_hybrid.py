@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from opsk.workload.mixers import Mixer, kinds_of_pattern
+from opsk.workload.model import Mixer, kinds_of_pattern
 from opsk_jobcheck.readers.arguments import Argument, Arguments
 from opsk_jobcheck.readers.findings import Findings
 from opsk_jobcheck.readers.megatron_shape import layer_marks

@@ -11,6 +11,28 @@ from collections.abc import Iterator
 
 from opsk_jobcheck.readers.arguments import Argument, Arguments
 from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.programs import program_of
+from opsk_jobcheck.readers.reading import Match
+
+_DECODER = "--decoder-seq-length"
+_OF_IMAGES = ("--vision", "--img-", "--patch-dim", "--language-model-type", "--disable-vision", "--pixel-shuffle")
+_TEXT_TO_TEXT = "t5"
+
+
+def read_sequence(match: Match, findings: Findings) -> None:
+    """State the length that the language model has, or say why it cannot be told."""
+    decoder = match.arguments.flags.get(_DECODER)
+    if decoder is None:
+        return
+    program = program_of(match.invocation)
+    name = program.name.lower() if program is not None else ""
+    if _TEXT_TO_TEXT in name:
+        return
+    if "multimodal" in name or "vlm" in name or any(flag.startswith(_OF_IMAGES) for flag in match.arguments.flags):
+        findings.state_number("model.seq", decoder.value, decoder.line, decoder.shown)
+    else:
+        findings.cannot_tell("model.seq", f"encoder and decoder ({_DECODER}) have lengths of their own", decoder.line)
+
 
 MAX_MARKS = 4096
 """No model has so many layers; a longer pattern is not read."""

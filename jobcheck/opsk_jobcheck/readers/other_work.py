@@ -7,11 +7,73 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
-from opsk_jobcheck.readers.programs import names_of, program_of
+from opsk_jobcheck.readers.arguments import arguments_of
+from opsk_jobcheck.readers.findings import Findings
+from opsk_jobcheck.readers.programs import SURE, names_of, program_of
+from opsk_jobcheck.readers.reading import Match, Reader, Reading, best_match
 from opsk_jobcheck.readers.shell.values import Invocation
+from opsk_jobcheck.readers.stating import data_parallel_only
+
+MAX_OTHERS = 8
+"""Other commands that are read for this."""
+_GROUPS = ("model.", "plan.")
+
+
+def doubt_what_differs(
+    chosen: Match, readers: Sequence[Reader], invocations: Sequence[Invocation], reading: Reading
+) -> None:
+    """Take back what another command that may train says otherwise, where the one that was read may not run.
+
+    Parameters
+    ----------
+    chosen
+        The command that was read into ``reading``.
+    invocations
+        The commands of the script that may train.
+    """
+    if chosen.invocation.certain:
+        return
+    others = [entry for entry in invocations if entry is not chosen.invocation][:MAX_OTHERS]
+    for found in filter(None, (best_match(readers, [entry]) for entry in others)):
+        reader, match = found
+        apart = replace(reading, findings=Findings(reading.findings.file, places=reading.findings.places), wanted=[])
+        reader.read(match, apart)
+        _take_back(apart.findings, reading.findings)
+
+
+def _take_back(other: Findings, findings: Findings) -> None:
+    """Take back the values that another command has otherwise."""
+    for field, value in other.values.items():
+        if field.startswith(_GROUPS) and field in findings.values and findings.values[field] != value:
+            entry = other.evidence.get(field)
+            said = f", another has {entry.text[:80]}" if entry is not None else ""
+            at = findings.evidence[field].line if field in findings.evidence else 0
+            findings.cannot_tell(field, f"it depends on which command runs{said}", at)
+
+
+CONNECTIVITY = "none: a connectivity test"
+_PROGRAM = re.compile(r"torch[-_]distributed[-_]gpu[-_]test\.py")
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that starts such a test."""
+    program = program_of(invocation)
+    if program is None or not _PROGRAM.fullmatch(program.file):
+        return None
+    return Match(framework=CONNECTIVITY, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+
+
+def read_connectivity(match: Match, reading: Reading) -> None:
+    """State that ranks are split in no way."""
+    data_parallel_only(reading.findings, "all ranks meet in the same barriers", match.invocation.line)
+
+
+CONNECTIVITY_READER = Reader(frameworks=(CONNECTIVITY,), recognise=recognise, read=read_connectivity)
+
 
 _WORDS = (
     *(

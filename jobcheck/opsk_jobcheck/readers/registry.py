@@ -5,7 +5,6 @@ from __future__ import annotations
 from opsk_jobcheck.readers.axolotl import AXOLOTL
 from opsk_jobcheck.readers.bionemo import BIONEMO_READER
 from opsk_jobcheck.readers.composer import COMPOSER_READER
-from opsk_jobcheck.readers.connectivity import CONNECTIVITY_READER
 from opsk_jobcheck.readers.fms_fsdp import FMS_FSDP
 from opsk_jobcheck.readers.frameworks import NAMED_BY_WORDS
 from opsk_jobcheck.readers.fsdp_examples import AWS_FSDP
@@ -18,6 +17,7 @@ from opsk_jobcheck.readers.megatron import MEGATRON
 from opsk_jobcheck.readers.nanotron import NANOTRON_READER
 from opsk_jobcheck.readers.nemo import NEMO_READER
 from opsk_jobcheck.readers.olmo import OLMO_READER
+from opsk_jobcheck.readers.other_work import CONNECTIVITY_READER
 from opsk_jobcheck.readers.picotron import PICOTRON_READER
 from opsk_jobcheck.readers.pytorch_ddp import PYTORCH
 from opsk_jobcheck.readers.reading import Reader

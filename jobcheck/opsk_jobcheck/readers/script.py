@@ -9,11 +9,9 @@ from dataclasses import replace
 from opsk.workload.workload import Problem, Unknown, Workload
 from opsk_jobcheck.readers.adapters import ADAPTERS
 from opsk_jobcheck.readers.arguments import Arguments, arguments_of
-from opsk_jobcheck.readers.connectivity import CONNECTIVITY
 from opsk_jobcheck.readers.directives import late_directives
-from opsk_jobcheck.readers.few_ranks import few_ranks
 from opsk_jobcheck.readers.findings import Findings
-from opsk_jobcheck.readers.following import follow
+from opsk_jobcheck.readers.following import follow, slurm_variables
 from opsk_jobcheck.readers.frameworks import (
     commands,
     is_cut_off,
@@ -22,8 +20,7 @@ from opsk_jobcheck.readers.frameworks import (
     more_exactly,
     training_command,
 )
-from opsk_jobcheck.readers.hf_model import public_name
-from opsk_jobcheck.readers.huggingface import state_config
+from opsk_jobcheck.readers.hf_model import public_name, state_config
 from opsk_jobcheck.readers.launchers import (
     Launch,
     check_launch,
@@ -32,19 +29,17 @@ from opsk_jobcheck.readers.launchers import (
     one_task_per_gpu,
     state_launch,
 )
-from opsk_jobcheck.readers.other_runs import doubt_what_differs
-from opsk_jobcheck.readers.other_work import does_other_work, training_only
+from opsk_jobcheck.readers.other_work import CONNECTIVITY, does_other_work, doubt_what_differs, training_only
 from opsk_jobcheck.readers.programs import SHAPE, flagged
-from opsk_jobcheck.readers.ranks import doubt_replicas, read_ranks
+from opsk_jobcheck.readers.ranks import doubt_replicas, few_ranks, read_ranks
 from opsk_jobcheck.readers.reading import Match, Reader, Reading, best_match
 from opsk_jobcheck.readers.registry import READERS
 from opsk_jobcheck.readers.resources import Resources
 from opsk_jobcheck.readers.sbatch import merge, read_directives
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, placed
 from opsk_jobcheck.readers.shell.evaluate import run
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
+from opsk_jobcheck.readers.shell.splitting import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import HANDS_OVER, Invocation, Run, Text, literal
-from opsk_jobcheck.readers.slurm_variables import slurm_variables
 from opsk_jobcheck.readers.spares import is_own_launch, without_spares
 from opsk_jobcheck.readers.statements import Statements, apply_statements, read_opsk_lines
 from opsk_jobcheck.readers.trainable import OPTION as TRAINABLE

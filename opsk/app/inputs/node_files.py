@@ -20,7 +20,7 @@ from typing import Any
 from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
 from opsk.errors import InputError
 from opsk.topology.fabric import Fabric, Fault
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.node.affinity import Affinity, fabric_affinity, gpu_nics
 from opsk.topology.node.dialects import holds_node, read_node
 from opsk.topology.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_infiniband_tree

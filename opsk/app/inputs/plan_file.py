@@ -17,7 +17,7 @@
     [checkpoint]             # optional: fields of opsk.costmodel.checkpoint.CheckpointOptions
     [run]                    # optional: tokens or steps, pue
 
-What is left out is filled in by `opsk.app.inputs.plan_defaults`, and told.
+What is left out is filled in by `opsk.app.inputs.plan_examination`, and told.
 """
 
 from __future__ import annotations

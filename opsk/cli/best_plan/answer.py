@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from opsk.app.inputs.efficiency import load_efficiency
@@ -12,12 +14,113 @@ from opsk.cli.best_plan.document import counts_documents, fields_of, found_docum
 from opsk.cli.best_plan.fabric import OnCables, with_placements
 from opsk.cli.best_plan.request import Asked, Wishes
 from opsk.cli.best_plan.run import Run
-from opsk.cli.best_plan.settings import advised, check_script, script_document, settings_document
 from opsk.cli.best_plan.spread import Spreading
 from opsk.cli.best_plan.what_if import what_if_documents
+from opsk.errors import InputError, OpskError
 from opsk.planner.best_plan.fitting import fit_relaxations, least_hungry
 from opsk.planner.best_plan.found import Found
+from opsk.planner.best_plan.limits import ANYTHING
 from opsk.planner.best_plan.what_if import gpus_that_fit
+from opsk.planner.frameworks.catalog import FRAMEWORKS, Framework
+from opsk.planner.frameworks.job import job_for
+from opsk.text import escape
+from opsk.workload.plan import Plan
+
+
+def advised(found: Found) -> Plan | None:
+    """Return the plan that a person should take: the fastest that surely fits, else the fastest that may."""
+    best = found.best_fitting or found.best
+    return best[0].plan if best else None
+
+
+def framework_for(asked: Asked, plan: Plan) -> Framework | None:
+    """Return the framework that was asked for, or one that can run the plan; ``None`` if none can.
+
+    One that has options for all of model and plan comes first.
+    """
+    if asked.framework != ANYTHING.name:
+        return FRAMEWORKS[asked.framework]
+    model = asked.request.model
+    able = [one for one in FRAMEWORKS.values() if not one.refuses(model, plan)]
+    return min(able, key=lambda one: len(one.settings(model, plan).missing), default=None)
+
+
+def settings_document(asked: Asked, found: Found) -> Mapping[str, Any] | None:
+    """Return the settings of the advised plan, or why no framework can run it; ``None`` where there is no plan."""
+    plan = advised(found)
+    if plan is None:
+        return None
+    framework = framework_for(asked, plan)
+    if framework is None:
+        reasons = [one.refuses(asked.request.model, plan)[0] for one in FRAMEWORKS.values()]
+        return {"framework": None, "refused": reasons}
+    if refusals := framework.refuses(asked.request.model, plan):
+        return {"framework": framework.name, "refused": list(refusals)}
+    settings = framework.settings(asked.request.model, plan)
+    return {
+        "framework": framework.name,
+        "release": settings.release,
+        "refused": [],
+        "pasted": settings.pasted,
+        "options": [list(option.words) for option in settings.options],
+        "files": {file.name: file.text for file in settings.files},
+        "env": {setting.name: setting.value for setting in settings.env},
+        "notes": list(settings.notes),
+        "missing": list(settings.missing),
+    }
+
+
+def check_script(asked: Asked, path: str) -> None:
+    """Refuse, before a long search, a script that could not be written after it.
+
+    Raises
+    ------
+    InputError
+        There is something at ``path`` that would be lost, it cannot be written, or the GPUs do not fill nodes.
+    """
+    file = Path(path)
+    if file.is_file() and file.stat().st_size:
+        raise InputError(escape(f"{path} is there already"), hint="move it away, or name another file")
+    if file.is_dir():
+        raise InputError(escape(f"{path} is a folder"), hint="name a file in it")
+    if not file.absolute().parent.is_dir():
+        raise InputError(escape(f"{path}: there is no folder {file.parent}"), hint="make it first")
+    if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise InputError(escape(f"{path}: no right to write it"), hint="name a file that can be written")
+    if len({case.gpus for case in asked.cases}) == 1:
+        one = asked.request.plan(dp=asked.request.gpus)
+        job_for(one, asked.request.cluster)
+
+
+def script_document(asked: Asked, found: Found, path: str, *, hosts: Sequence[str] = ()) -> dict[str, Any]:
+    """Write an sbatch script for the advised plan; return its framework, or ``why`` there is no script.
+
+    ``hosts`` are the nodes that it was placed on, in the order of its ranks; without any Slurm chooses.
+    """
+    plan = advised(found)
+    if plan is None:
+        return _unwritten("no plan can run")
+    framework = framework_for(asked, plan)
+    if framework is None:
+        names = "|".join(FRAMEWORKS)
+        return _unwritten(f"no framework can run the first plan: --framework {names} searches what it can run")
+    if refusals := framework.refuses(asked.request.model, plan):
+        return _unwritten("; ".join(refusals))
+    try:
+        job = job_for(plan, asked.request.cluster, name=asked.request.model.name)
+        if hosts:
+            job = replace(job, nodes=len(hosts), gpus_per_node=plan.gpus // len(hosts), hosts=tuple(hosts))
+        Path(path).write_text(framework.script(asked.request.model, plan, job), encoding="utf-8")
+    except OpskError as error:
+        return _unwritten(error.message)
+    except OSError as error:
+        return _unwritten(f"{path}: {error.strerror}")
+    return {"file": path, "framework": framework.name, "why": None}
+
+
+def _unwritten(why: str) -> dict[str, Any]:
+    """Return the document of a script that was not written."""
+    return {"file": None, "framework": None, "why": why}
 
 
 def answer(asked: Asked, wishes: Wishes, spreading: Spreading, cables: OnCables | None = None) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from opsk.cli.best_plan.request import Asked
 from opsk.costmodel.document import prediction_document
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
-from opsk.planner.best_plan.candidate import Candidate, distinct
+from opsk.planner.best_plan.candidate import Candidate, distinct, why_refused
 from opsk.planner.best_plan.found import Found
 from opsk.planner.best_plan.front import Front
 from opsk.planner.best_plan.groups import groups_of
-from opsk.planner.best_plan.refused import why_refused
 from opsk.planner.best_plan.request import PlanRequest
 from opsk.planner.best_plan.search import best_plans
 from opsk.planner.best_plan.space import has_plans

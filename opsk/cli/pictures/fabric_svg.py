@@ -8,7 +8,7 @@ from opsk.cli.pictures.svg import element, escaped, fitted, fitted_bold, text
 from opsk.cli.pictures.tree_svg import draw_tree
 from opsk.text import escape
 from opsk.topology.fabric import Fabric
-from opsk.topology.picture.load import Loads
+from opsk.topology.picture.marks import Loads
 from opsk.topology.picture.matrix import build_matrix
 from opsk.topology.picture.names import switch_labels
 from opsk.topology.picture.tree import build_tree

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from opsk.cli.pictures.style import FONT, LEFT, SMALL, WIDTH, Drawing, legend, load_entries
 from opsk.cli.pictures.svg import element, fitted, fitted_bold, text, told, tooltip, width_of
-from opsk.topology.picture.load import percent, step
-from opsk.topology.picture.marks import words
+from opsk.topology.picture.marks import percent, step, words
 from opsk.topology.picture.matrix import Block, Cell, Head, Matrix, Row, State
 from opsk.topology.picture.names import ranges
 from opsk.units import as_gbit_per_s

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsk.text import escape, format_share
-from opsk.topology.picture.load import percent, step
-from opsk.topology.picture.marks import words
+from opsk.topology.picture.marks import percent, step, words
 from opsk.topology.picture.matrix import Block, Cell, Head, Matrix, Row, State
 from opsk.topology.picture.names import ranges
 

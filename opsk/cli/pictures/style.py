@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.cli.pictures.svg import element, text, width_of
-from opsk.topology.picture.load import STEPS
+from opsk.topology.picture.marks import STEPS
 
 LEFT = 24.0
 WIDTH = 1200.0

@@ -10,8 +10,7 @@ from rich.tree import Tree as Branch
 
 from opsk.cli.pictures.matrix_text import LOAD_STYLES
 from opsk.text import escape
-from opsk.topology.picture.load import percent, step
-from opsk.topology.picture.marks import words
+from opsk.topology.picture.marks import percent, step, words
 from opsk.topology.picture.names import ranges
 from opsk.topology.picture.tree import UNNAMED, Box, Line, Tier, Tree
 

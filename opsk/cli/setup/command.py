@@ -20,8 +20,7 @@ from opsk.cli.setup.host import (
     prometheus_findings,
 )
 from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
-from opsk.cli.setup.slurm_lines import slurm_lines
-from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings
+from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, InputError, OpskError, SlurmError
 from opsk.hardware.catalog import cluster, names

@@ -7,15 +7,42 @@ A sign is not yet an event: `opsk.planner.events.larger` puts parts together tha
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from operator import is_
 from statistics import median_high
+from typing import ParamSpec, TypeVar
 
 from opsk.hardware.xids import XidClass, xid
 from opsk.planner.events.actions import Action, Hysteresis, action_of, actions
 from opsk.planner.events.observations import GpuSeen, NodeSeen, Observations, PortSeen, XidSeen
-from opsk.planner.events.same import of_the_same
 from opsk.planner.events.values import Part, Severity
+
+Given = ParamSpec("Given")
+Worked = TypeVar("Worked")
+
+
+def of_the_same(work: Callable[Given, Worked]) -> Callable[Given, Worked]:
+    """Return a function that works nothing out anew where it is given what it was given the last time.
+
+    For frozen arguments, given by position. Threads may work one out twice, and never get that of other arguments.
+    """
+    last: tuple[tuple[object, ...], Worked] | None = None
+
+    @wraps(work)
+    def kept(*args: Given.args, **kwargs: Given.kwargs) -> Worked:
+        nonlocal last
+        known = last
+        if known is not None and not kwargs and len(known[0]) == len(args) and all(map(is_, known[0], args)):
+            return known[1]
+        made = work(*args, **kwargs)
+        if not kwargs:
+            last = args, made
+        return made
+
+    return kept
+
 
 GpuPlace = tuple[str, int]
 _RANK = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.WATCH: 2}

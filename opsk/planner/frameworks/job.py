@@ -34,7 +34,7 @@ class Job:
     hosts
         The nodes in the order in which ranks fill them; empty leaves the choice to Slurm.
     sbatch
-        More flags of ``sbatch`` (`opsk.planner.slurm_flags`).
+        More flags of ``sbatch`` (`opsk.planner.launch`).
     env
         More variables of the job (`opsk.planner.nccl_settings`).
     """

@@ -7,15 +7,16 @@ a configuration is a Python function, whose fields have the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from opsk.costmodel.rules import expert_tensor_size
 from opsk.planner.best_plan.limits import ExpertTensor, Limits, SequenceParallel
 from opsk.planner.frameworks.layers import chunk_layers
-from opsk.planner.frameworks.options import File, Settings
+from opsk.planner.frameworks.options import File, Settings, one_line
 from opsk.planner.frameworks.script import Place, Program
-from opsk.planner.frameworks.toml_text import toml_of
 from opsk.planner.frameworks.torchtitan_model import MODULE, NAME, PIPELINED, base_of, missing_of_model, module_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import (
@@ -30,6 +31,34 @@ from opsk.workload.plan import (
     Software,
     States,
 )
+
+
+def toml_of(tables: Mapping[str, Mapping[str, object]]) -> str:
+    """Return the text of named tables; an empty one is left out, and text becomes one printable ASCII line."""
+    parts = []
+    for name, table in tables.items():
+        if table:
+            parts.append("\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _value(value: object) -> str:
+    """Return one value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(one_line(value))
+    if isinstance(value, Sequence):
+        words = [_value(item) for item in value]
+        if any(word.startswith("[") for word in words):
+            return "[\n" + "".join(f"    {word},\n" for word in words) + "]"
+        return f"[{', '.join(words)}]"
+    raise TypeError(f"no TOML for {type(value).__name__}")
+
 
 RELEASE = "v0.2.2"
 CONFIG = "torchtitan.toml"

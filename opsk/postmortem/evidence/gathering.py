@@ -14,7 +14,6 @@ from opsk.errors import InputError, SlurmError
 from opsk.job_key import JobKey
 from opsk.own_folder import OwnFolder
 from opsk.postmortem.evidence.as_user import Person, person_of, read_as
-from opsk.postmortem.evidence.checkpoints import checkpoint_signs
 from opsk.postmortem.evidence.flight_recorder import Dump, dump_of_kept, read_dumps, recorder_files, signs_of
 from opsk.postmortem.evidence.index import HTML_REPORT
 from opsk.postmortem.evidence.job_output import output_files, told_paths
@@ -23,10 +22,41 @@ from opsk.postmortem.evidence.node_signs import looked_at, node_signs, problems_
 from opsk.postmortem.evidence.own_copy import own_copy
 from opsk.postmortem.evidence.slurm_facts import SlurmRecord, slurm_record
 from opsk.postmortem.logs import LogFile, read_logs
-from opsk.postmortem.values import Evidence, JobFacts, Sign
+from opsk.postmortem.values import Evidence, JobFacts, Origin, Role, Sign
 from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
+from opsk.telemetry.progress.records import EventKind
+from opsk.telemetry.progress.runs import read_log
+from opsk.units import MIB
+
+MOST_BYTES = 32 * MIB
+"""Larger logs are not read line by line for this."""
+_MOST_LOGS = 4
+
+
+def checkpoint_signs(paths: Sequence[Path]) -> tuple[Sign, ...]:
+    """Return the last checkpoint that each of the first logs tells of."""
+    found = []
+    for path in paths[:_MOST_LOGS]:
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                continue
+            log = read_log(path)
+        except (OSError, InputError):
+            continue
+        events = [event for event in log.events if event.kind is EventKind.CHECKPOINT]
+        if not events:
+            continue
+        last = events[-1]
+        at = next((each.at_unix_s for each in log.records if each.iteration == last.iteration), None)
+        found.append(Sign(
+            signature="checkpoint.saved", role=Role.PROGRESS, origin=Origin.JOB_LOG, time_s=at, order=last.line,
+            source=str(path), line=last.line, text=f"checkpoint after iteration {last.iteration}",
+            fields={"iteration": str(last.iteration)} if last.iteration is not None else {}, count=len(events),
+        ))  # fmt: skip
+    return tuple(found)
+
 
 _EVIDENCE = TypeAdapter(Evidence)
 

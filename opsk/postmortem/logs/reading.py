@@ -3,24 +3,105 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from opsk.errors import InputError
-from opsk.postmortem.logs.dating import stated_end_s
 from opsk.postmortem.logs.kernel import kernel_signs, looks_like_kernel_log
 from opsk.postmortem.logs.names import nodes_of
-from opsk.postmortem.logs.numbering import with_numbered_ranks
 from opsk.postmortem.logs.pieces import BROKEN, opened, taken
 from opsk.postmortem.logs.scanning import LogScan, scan_log
-from opsk.postmortem.values import Evidence
+from opsk.postmortem.values import Evidence, Origin, RankProgress, Sign
 from opsk.spawning import safe_imports
 from opsk.units import KIB, MIB
+
+_NUMBER = re.compile(r"(?<!\d)(\d{1,6})(?!.*\d)")
+_LEAST_TELLING = 2
+
+
+def with_numbered_ranks(
+    signs: Sequence[Sign], ranks: Sequence[RankProgress]
+) -> tuple[tuple[Sign, ...], tuple[RankProgress, ...]]:
+    """Return signs and progress with the ranks of logs whose lines tell none: a silent rank is often the cause."""
+    told: dict[str, set[int]] = {each.source: set() for each in ranks}
+    for each in ranks:
+        told[each.source] |= {each.rank} if each.rank is not None else set()
+    for sign in signs:
+        if sign.origin is Origin.JOB_LOG and sign.place.rank is not None and sign.source in told:
+            told[sign.source].add(sign.place.rank)
+    number = {source: int(found[1]) for source in told if (found := _NUMBER.search(PurePath(source).name)) is not None}
+    telling = [source for source, those in told.items() if those]
+    agree = len(telling) >= _LEAST_TELLING and all(told[source] == {number.get(source)} for source in telling)
+    silent = {source: rank for source, rank in number.items() if not told[source]}
+    if not agree or len(telling) < len(silent) or len(set(number.values())) < len(told):
+        return tuple(signs), tuple(ranks)
+    return (
+        tuple(
+            replace(sign, place=replace(sign.place, rank=silent[sign.source]))
+            if sign.source in silent and sign.origin is Origin.JOB_LOG
+            else sign
+            for sign in signs
+        ),
+        tuple(replace(each, rank=silent[each.source]) if each.source in silent else each for each in ranks),
+    )
+
+
+_DATED_BYTES = 16 * KIB
+_ISO = re.compile(
+    rb"(?m)(?:^[^\n]{0,48}?|CANCELLED AT )(?P<date>20\d\d-[01]\d-[0-3]\d)[T _](?P<time>[0-2]\d:[0-5]\d:[0-5]\d)"
+)
+_CTIME = re.compile(
+    rb"(?m)^[^\n]{0,24}?\[?[A-Z][a-z]{2} (?P<date>[A-Z][a-z]{2} [ \d]\d) (?P<time>[0-2]\d:[0-5]\d:[0-5]\d)"
+    rb" (?P<year>20\d\d)"
+)
+_HALF_A_YEAR_S = 183 * 86400.0
+
+
+def stated_end_s(paths: Iterable[Path]) -> float | None:
+    """Return a time after which no line was written, by the dates in logs that tell the year; ``None`` without any.
+
+    Half a year behind the last of them: enough to tell the year of what has none, and no run is in doubt for so long.
+    """
+    latest = max((at for path in paths for at in _stated(path)), default=None)
+    return latest + _HALF_A_YEAR_S if latest is not None else None
+
+
+def _stated(path: Path) -> list[float]:
+    """Return the times with a year at the beginning and the end of a log [s since 1970], zones aside."""
+    data = _ends(path)
+    found = [(each["date"] + b" " + each["time"], "%Y-%m-%d %H:%M:%S") for each in _ISO.finditer(data)][-64:]
+    found += [
+        (each["year"] + b" " + each["date"] + b" " + each["time"], "%Y %b %d %H:%M:%S")
+        for each in _CTIME.finditer(data)
+    ][-64:]
+    times = []
+    for text, form in found:
+        try:
+            times.append(datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp())
+        except ValueError:
+            continue
+    return times
+
+
+def _ends(path: Path) -> bytes:
+    """Return the first and the last bytes of a log; of a compressed one the first."""
+    try:
+        with opened(path) as stream:
+            start, _ = taken(stream, _DATED_BYTES)
+        with path.open("rb") as raw:
+            if raw.read(2) != start[:2]:
+                return start
+            raw.seek(max(0, os.fstat(raw.fileno()).st_size - _DATED_BYTES))
+            return start + b"\n" + raw.read(_DATED_BYTES)
+    except (InputError, *BROKEN):
+        return b""
+
 
 MOST_PROCESSES = 8
 _START_PAYS_BYTES = 64 * MIB

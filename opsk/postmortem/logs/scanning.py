@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,6 @@ from datetime import tzinfo
 from functools import cache
 from pathlib import Path
 
-from opsk.postmortem.logs.following import reported, thrown
 from opsk.postmortem.logs.gathering import TEXT_CHARS, Gathered
 from opsk.postmortem.logs.heading import Heading
 from opsk.postmortem.logs.kernel import quoted_signs
@@ -22,6 +22,48 @@ from opsk.postmortem.logs.progressing import LabelTail, ProgressEnds
 from opsk.postmortem.logs.times import LineClock
 from opsk.postmortem.signatures.signature import Signature, signatures
 from opsk.postmortem.values import Origin, Place, RankProgress, Role, Sign
+from opsk.telemetry.progress.lines import clean, labelled
+
+_REACH_BYTES = 2048
+_MOST_LINES = 9
+_THROWN = re.compile(r"\s*what\(\):\s*(?P<message>.+)")
+_ENTRY = re.compile(r"\s*(?P<name>host|rank|exitcode|time)\s*:\s*(?P<value>.+)")
+_RANK = re.compile(r"(?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)")
+_NUMBER = re.compile(r"-?\d{1,4}\b")
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,63}$")
+
+
+def thrown(data: bytes, line: LogLine) -> str:
+    """Return what C++ says that it threw; empty where it does not."""
+    for text in _behind(data, line)[:2]:
+        if (found := _THROWN.match(text)) is not None:
+            return found["message"]
+    return ""
+
+
+def reported(data: bytes, line: LogLine) -> dict[str, str]:
+    """Return what torchrun tells of the process that failed first: ``rank``, ``local_rank``, ``node``, ``exit``."""
+    fields: dict[str, str] = {}
+    for text in _behind(data, line):
+        found = _ENTRY.match(text)
+        if found is None:
+            continue
+        name, value = found["name"], found["value"].strip()
+        if name == "rank" and (rank := _RANK.match(value)) is not None:
+            fields |= rank.groupdict()
+        elif name == "host" and _HOST.match(value):
+            fields["node"] = value
+        elif name == "exitcode" and (number := _NUMBER.match(value)) is not None:
+            fields["exit"] = number[0]
+            break
+    return fields
+
+
+def _behind(data: bytes, line: LogLine) -> list[str]:
+    """Return the next lines that whoever printed this one printed."""
+    lines = [labelled(clean(raw)) for raw in data[line.end : line.end + _REACH_BYTES].splitlines()[1:]]
+    return [each.text for each in lines if each.label == line.label and each.text.strip()][:_MOST_LINES]
+
 
 _NEAR_BYTES, _FAR_BYTES = 2048, 16384
 _MOST_FAR_LOOKS = 256

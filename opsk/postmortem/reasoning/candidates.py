@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 
 from opsk.postmortem.reasoning.candidate import ENDS_JOB, JOB_WIDE, Candidate, first_of, order_of
 from opsk.postmortem.reasoning.joining import joined_candidates
 from opsk.postmortem.reasoning.meanings import meaning
 from opsk.postmortem.reasoning.places import Seating, completed, identity, joined
 from opsk.postmortem.reasoning.victims import first_end, how_ended, was_aborted
-from opsk.postmortem.reasoning.weights import weights
 from opsk.postmortem.values import Divergence, Evidence, FailureClass, Origin, Place, Role, Sign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Probability to have been the root when nothing else speaks [ratio], by signature, Xid class, Slurm's state."""
+
+    signature: Mapping[str, float]
+    xid_class: Mapping[str, float]
+    slurm_state: Mapping[str, float]
+    other: Mapping[str, float]
+    hangs: Mapping[str, float]
+    end: Mapping[str, float]
+
+    def of(self, sign: Sign) -> float:
+        """Return that of one sign."""
+        if sign.signature == "kernel.xid":
+            return self.xid_class.get(sign.fields.get("class", ""), self.other["default"])
+        if sign.signature == "slurm.cancelled" and sign.fields.get("level") == "STEP":
+            return self.other["step_cancelled"]
+        return self.signature.get(sign.signature, self.other["default"])
+
+
+@cache
+def weights() -> Weights:
+    """Return the table."""
+    text = (files("opsk.postmortem.reasoning") / "weights.toml").read_text("utf-8")
+    tables = tomllib.loads(text)
+    return Weights(
+        **{name: tables[name] for name in ("signature", "xid_class", "slurm_state", "other", "hangs", "end")}
+    )
+
 
 _APART_S = 300.0
 """Signs of one kind and place so long apart are two failures [s]."""

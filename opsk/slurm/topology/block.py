@@ -20,7 +20,7 @@ from opsk.slurm.topology.release import NEWEST, SHORT_BLOCKS_SINCE, Release, che
 from opsk.slurm.topology.tree import absent, unit_tops, units_of
 from opsk.slurm.topology.written import Entry, Written, slurm_names
 from opsk.topology.hb_domains import HbDomain
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.rails import Rails
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,31}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from opsk.slurm.topology.conf import TopologyConf
 from opsk.topology.fabric import Fault
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 
 _MOST_NODES = 0.9
 """A node name is odd when so many of the others have the prefix that it seems to lack."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opsk.slurm.topology.conf import TopologyConf
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from itertools import combinations
 from opsk.errors import InputError
 from opsk.slurm.topology.written import Entry, Written, conf_text, slurm_names
 from opsk.topology.cabling import short_name
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.rails import Rails
 
 TREE_HEADING = "topology/tree, written by opsk from the cabling of the fabric"

@@ -8,16 +8,100 @@ Where several ranks print the same step the first counts; what others print of i
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from opsk.telemetry.progress import surroundings
 from opsk.telemetry.progress.derive import derived
 from opsk.telemetry.progress.lines import Line, LineSplitter, labelled, whole_part
 from opsk.telemetry.progress.records import MEASURED, Event, EventKind, Part, Reader, Seen, StepRecord
 from opsk.telemetry.progress.registry import READERS
-from opsk.telemetry.progress.values import stamp_unix_s
+from opsk.telemetry.progress.values import known, number, positive, stamp_unix_s, whole
+
+HINTS = (
+    "world size",
+    "world_size",
+    "start of training step",
+    "Running training",
+    "Starting job",
+    "Training starts at",
+    "saving checkpoint",
+    "Saving checkpoint",
+    "saved checkpoint",
+    "Saved checkpoint",
+    "saving the checkpoint",
+    "Saving model checkpoint",
+    "save-checkpoint",
+    "validation loss",
+    "valid loss",
+    "seq_length",
+    "seq_len",
+    "sequence length",
+    "train batch size",
+    "global_batch_size",
+    "global batch size",
+)
+_LAUNCH = re.compile(
+    r"using world size: \d|\[before the start of training step\]|\*{3,} Running training \*{3,}|Starting job: "
+    r"|Training starts at"
+)
+_SAVING = re.compile(r"\bsaving checkpoint at iteration\s+(\d+)", re.ASCII | re.IGNORECASE)
+_SAVED = re.compile(
+    r"(?:successfully saved checkpoint|saved checkpoint|Finished saving the checkpoint|Saving model checkpoint to)"
+    r"(?:[^\d]{0,80}iteration\s+(\d+))?(?:.{0,120}?\bin ([\d.]+) ?s)?",
+    re.ASCII | re.IGNORECASE,
+)
+_SAVE_TIMER = re.compile(r"\bsave-checkpoint[ .:]*\(?([\d.]+)(?:, ([\d.]+)\))?", re.ASCII)
+_VALIDATION = re.compile(r"\bvalid(?:ation)? loss at iteration (\d+)[^:]{0,80}loss value: (\S+)", re.ASCII)
+_FACTS = (
+    ("world", re.compile(r"\b(?:using )?world[_ ]size[ .:=\"']+(\d+)", re.ASCII)),
+    ("seq", re.compile(r"\b(?:seq_length|seq_len|sequence length)[ .:=\"']+(\d+)", re.ASCII)),
+    (
+        "batch",
+        re.compile(r"(?:Total train batch size[^=]{0,80}|\bglobal[_ ]batch[_ ]size)[ .:=\"']+([\d,]+)", re.ASCII),
+    ),
+)
+
+
+_DEEPSPEED_CONFIG = ":print]"
+"""DeepSpeed calls the number of data-parallel ranks ``world_size`` where it prints its configuration."""
+
+
+def facts(text: str) -> dict[str, float]:
+    """Return what a line fixes for the whole run: ``world`` GPUs, ``seq`` tokens a sample, ``batch`` samples a step."""
+    found: dict[str, float] = {}
+    if _DEEPSPEED_CONFIG in text:
+        return found
+    for name, pattern in _FACTS:
+        match = pattern.search(text)
+        value = positive(match[1]) if match else None
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def surrounding(text: str) -> Seen | None:
+    """Return what happened between steps."""
+    if _LAUNCH.search(text):
+        return Seen(part=Part.EVENT, event=EventKind.LAUNCH)
+    if (found := _VALIDATION.search(text)) is not None:
+        values = known(loss=number(found[2]))
+        return Seen(part=Part.EVENT, event=EventKind.VALIDATION, iteration=int(found[1]), values=values)
+    if (found := _SAVE_TIMER.search(text)) is not None:
+        took_ms = positive(found[2] or found[1])
+        return Seen(part=Part.EVENT, event=EventKind.CHECKPOINT, seconds=took_ms / 1e3 if took_ms else None)
+    if (found := _SAVING.search(text)) is not None:
+        return Seen(part=Part.EVENT, event=EventKind.CHECKPOINT, iteration=int(found[1]))
+    if (found := _SAVED.search(text)) is not None:
+        return Seen(
+            part=Part.EVENT,
+            event=EventKind.CHECKPOINT,
+            iteration=whole(found[1] or ""),
+            seconds=positive(found[2] or ""),
+        )
+    return None
+
 
 _MOST_LABELS = 4096
 _RECENT_STEPS = 256
@@ -63,7 +147,7 @@ class ProgressReader:
         self._given = {name: value for name, value in (("seq", sequence_tokens), ("world", gpus)) if value}
         self._readers: tuple[Reader, ...] = tuple(make() for make in READERS)
         words = (word for reader in self._readers for word in reader.hints)
-        self._splitter = LineSplitter((*words, *surroundings.HINTS))
+        self._splitter = LineSplitter((*words, *HINTS))
         self._best: Reader | None = None
         self._printers: dict[str, _Printer] = {}
         self._launches = 0
@@ -79,8 +163,8 @@ class ProgressReader:
 
     def feed(self, data: bytes) -> Iterator[Found]:
         """Yield what is complete now; after ``changes`` has grown, steps told before are to be forgotten."""
-        for number, text in self._splitter.feed(data):
-            yield from self._line(labelled(text, number))
+        for line_number, text in self._splitter.feed(data):
+            yield from self._line(labelled(text, line_number))
 
     def finish(self) -> Iterator[Found]:
         """Yield what the end of the log completes; a last line that is torn counts as far as it is whole."""
@@ -109,14 +193,14 @@ class ProgressReader:
                 continue
             yield from self._found(reader, seen, line, printer)
             return
-        if (seen := surroundings.surrounding(line.text)) is not None:
+        if (seen := surrounding(line.text)) is not None:
             yield from self._event(seen, line)
         else:
             self._learn(line.text)
 
     def _learn(self, text: str) -> None:
         """Remember sizes of the run; what a log says in two ways is not known."""
-        for name, value in surroundings.facts(text).items():
+        for name, value in facts(text).items():
             if self._said.setdefault(name, value) != value:
                 self.facts.pop(name, None)
             else:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from opsk.topology.node import pci
-from opsk.topology.node.cpu_list import cpu_list
+from opsk.topology.node.affinity import cpu_list
 from opsk.topology.node.node_topology import Gpu, GpuPath, Nic, NodeTopology, PathClass, ordered
 from opsk.topology.node.xml_tree import Element, read_xml
 from opsk.units import mbit_per_s

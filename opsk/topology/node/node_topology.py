@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 
 
 class PathClass(StrEnum):

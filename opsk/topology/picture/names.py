@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from opsk.topology.cabling import short_name
 from opsk.topology.fabric import Fabric
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 
 _NUMBER = re.compile(r"(\d{1,15})")
 _GUID = re.compile(r"[0-9a-f]{16}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from opsk.workload.huggingface import families
 from opsk.workload.huggingface.reading import MAX_COUNT, ConfigShape
-from opsk.workload.mixers import Mixer, kinds_of_pattern
+from opsk.workload.model import Mixer, kinds_of_pattern
 
 _LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "recurrent"})
 """Words of ``layer_types`` and ``layers_block_type`` for layers whose mixer is not attention."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.setup.slurm_lines import slurm_lines
+from opsk.cli.setup.slurm_side import slurm_lines
 from opsk.config import load_site
 from opsk.lab.parts import LabPart
 from opsk.lab.programs import search_path

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.readers.free_numbers import MOST_FORMS, MOST_VAIN, Free, FreeNumbers
-from opsk_jobcheck.readers.numbered import Numbered
+from opsk_jobcheck.readers.free_numbers import MOST_FORMS, MOST_VAIN, Free, FreeNumbers, Numbered
 from opsk_jobcheck.readers.script import read_script
 from opsk_jobcheck.request import SlurmRequest
 

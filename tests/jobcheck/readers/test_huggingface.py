@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk_jobcheck.readers.huggingface import ConfigReading, read_config
+from opsk_jobcheck.readers.hf_model import ConfigReading, read_config
 
 LLAMA3_8B = """{
   "architectures": ["LlamaForCausalLM"],

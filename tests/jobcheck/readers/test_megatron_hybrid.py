@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.parameters import total_parameters
 from opsk.workload.completion import complete
-from opsk.workload.mixers import Mixer
+from opsk.workload.model import Mixer
 from opsk.workload.workload import Workload
 from opsk_jobcheck.readers.script import read_script
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk_jobcheck.readers.numbered import BLANK, LONGEST_CHARS, MOST_NUMBERS, Numbered
+from opsk_jobcheck.readers.free_numbers import BLANK, LONGEST_CHARS, MOST_NUMBERS, Numbered
 
 TEXT = st.text(alphabet="ab 0123456789.eE+-=/\n$#'\"", max_size=60)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsk.workload.workload import Workload
-from opsk_jobcheck.readers.connectivity import CONNECTIVITY
+from opsk_jobcheck.readers.other_work import CONNECTIVITY
 from opsk_jobcheck.readers.script import read_script
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from opsk.calibration.runs import Run, parse_runs
-from opsk.workload.mixers import Mixer
+from opsk.workload.model import Mixer
 
 ROW = {
     **{"id": "made-1", "software": "megatron-core", "source_date": "2025-06", "arch": "llama", "gpu": "h100-sxm"},

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.cli.fabric_rails import port_places
+from opsk.cli.fabric import port_places
 from opsk.telemetry.rails_file import PortPlace, RailsFile
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric

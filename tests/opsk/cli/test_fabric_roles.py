@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.fabric_roles import site_compute_nodes, site_roles
+from opsk.cli.fabric import site_compute_nodes, site_roles
 from opsk.errors import ConfigError
 from opsk.topology.design import rail_optimized_fabric
 

@@ -9,6 +9,7 @@ import pytest
 
 from opsk.costmodel.communication import (
     LAYER_TENSORS,
+    SCATTERED_FRACTION,
     LayerCommunication,
     Traffic,
     data_parallel,
@@ -16,7 +17,6 @@ from opsk.costmodel.communication import (
     pipeline,
     tied_embedding,
 )
-from opsk.costmodel.dispatch import SCATTERED_FRACTION
 from opsk.costmodel.efficiency import SoftwareColumns
 from opsk.costmodel.host import PCIE_FRACTION
 from opsk.costmodel.layer_time import LayerTime, layer_time

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from opsk.costmodel.communication import Traffic
 from opsk.costmodel.efficiency import Efficiency, LinkEfficiency, SoftwareEfficiency
-from opsk.costmodel.link_sharing import share_links
 from opsk.costmodel.predict import predict
 from opsk.costmodel.shipped import DEFAULT
+from opsk.costmodel.step_time import share_links
 from opsk.costmodel.table import PlanTable
 from opsk.hardware import catalog
 from opsk.hardware.spec import ClusterSpec

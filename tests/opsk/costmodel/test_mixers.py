@@ -22,8 +22,7 @@ from opsk.costmodel.table import PlanTable
 from opsk.costmodel.volumes import mixer_context_bytes
 from opsk.costmodel.widths import whole
 from opsk.hardware.catalog import cluster
-from opsk.workload.mixers import Mixer
-from opsk.workload.model import ModelShape
+from opsk.workload.model import Mixer, ModelShape
 from opsk.workload.plan import Plan, Recompute
 from opsk.workload.public_models.lookup import public_model
 from tests.fakes.training_runs import a100_cluster, parts

@@ -15,9 +15,8 @@ from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.pipeline import bubble_s
-from opsk.costmodel.recomputation import SELECTED_OPERATIONS
 from opsk.costmodel.shape import shape_of
-from opsk.costmodel.step_time import step_seconds, step_time
+from opsk.costmodel.step_time import SELECTED_OPERATIONS, step_seconds, step_time
 from opsk.costmodel.table import PlanTable, TimeTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Optimizer, Plan, Recompute, Schedule, Sharding, Software, States

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.planner.bulk_routes import BulkRouter
-from opsk.planner.even_routes import EvenRoutes
+from opsk.planner.even_routes import BulkRouter, EvenRoutes
 from opsk.planner.switch_graph import SwitchGraph, switch_graph
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Cable, Fabric, Switch

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opsk.planner.network import routes_of
+from opsk.planner.network import TableRoutes, routes_of
 from opsk.planner.placement import place
-from opsk.planner.table_routes import TableRoutes
 from opsk.planner.traffic import step_bytes
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric

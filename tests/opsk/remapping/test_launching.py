@@ -9,8 +9,7 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.remapping.decision import Decision, Seat
-from opsk.remapping.launcher import own_words, usual_tasks
-from opsk.remapping.launching import StepStart, first_map, seats_of, step_start, why_not
+from opsk.remapping.launcher import StepStart, first_map, own_words, seats_of, step_start, usual_tasks, why_not
 from opsk.slurm.records import JobRecord
 
 JOB = JobRecord(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from opsk.topology.crossed import find_crossed
-from opsk.topology.hosts import Host, HostPort
+from opsk.topology.host_ports import HostPort
+from opsk.topology.hosts import Host
 
 
 def host(name: str, *ports: tuple[str, tuple[int, ...], str]) -> Host:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.topology.hosts import Host, HostPort, device_slot
-from opsk.topology.positions import positions
+from opsk.topology.host_ports import HostPort, device_slot
+from opsk.topology.hosts import Host
+from opsk.topology.numbering import positions
 
 WHOLE = {
     "ibp": ["ibp24s0", "ibp64s0", "ibp79s0", "ibp94s0", "ibp154s0", "ibp192s0", "ibp206s0", "ibp220s0"],

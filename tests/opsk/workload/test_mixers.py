@@ -4,8 +4,7 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.workload.defaults import average_layers
-from opsk.workload.mixers import Mixer, kinds_of_pattern
-from opsk.workload.model import ModelShape
+from opsk.workload.model import Mixer, ModelShape, kinds_of_pattern
 from opsk.workload.plan import Plan
 
 SIZES = {"layers": 4, "hidden": 512, "ffn": 2048, "heads": 8, "kv_heads": 8, "head_dim": 64, "vocab": 1000, "seq": 128}

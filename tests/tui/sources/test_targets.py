@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsk.config import SiteConfig
-from opsk_tui.sources.targets import exporters_of
+from opsk_tui.sources.exporters import exporters_of
 from tests.tui.sources.conftest import slurm_nodes
 
 

@@ -20,10 +20,24 @@ from opsk_tui.view import Source, SourceState
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Section
 from opsk_tui.widgets.lines import Lines
-from opsk_tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from opsk_tui.app import TopApp
+
+
+class Prompt(Input):
+    """One line of words; Enter goes back to the body, Escape leaves it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "To what is shown"),
+        Binding("down", "submit", "To what is shown", show=False),
+        Binding("escape", "screen.back", "Show all"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt", compact=True)
+        self.cursor_blink = False
+
 
 _WIDE = 132
 _TABS = (("cluster", "Cluster"), ("jobs", "Jobs"), ("job", "Job"), ("fabric", "Fabric"), ("failures", "Failures"),

@@ -14,13 +14,32 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from opsk.config import TopConfig
 from opsk.errors import OpskError, UnavailableError
+from opsk.slurm.records import NodeRecord
+from opsk.telemetry.exporter_targets import targets_in, targets_of
 from opsk.telemetry.progress.from_counters import Series
 from opsk.units import MIB
 from opsk_tui.sources.derived import means
 from opsk_tui.sources.http import Access, Server
 from opsk_tui.sources.pages import Batch, Before
 from opsk_tui.sources.readings import Readings
+
+
+def exporters_of(nodes: Sequence[NodeRecord], top: TopConfig) -> dict[str, str]:
+    """Return the URL of each exporter, without a path, by node; nodes are where Slurm says.
+
+    Raises
+    ------
+    ConfigError
+        The file of targets cannot be read, or is no such file.
+    """
+    if top.exporter_targets is not None:
+        addresses = {node.name: node.address for node in nodes if node.address}
+        return targets_in(top.exporter_targets, tls=top.tls, addresses=addresses)
+    addresses = {node.name: node.address or "" for node in nodes if node.gpus}
+    return targets_of(addresses, top.exporter_port, tls=top.tls)
+
 
 DEADLINE_S = 3.0
 AT_ONCE = 16

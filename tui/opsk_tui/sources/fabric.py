@@ -13,7 +13,7 @@ import numpy as np
 from opsk.app.inputs.fabric_dump import read_dumps
 from opsk.errors import UnavailableError
 from opsk.topology.hb_domains import hb_domains
-from opsk.topology.hosts import natural
+from opsk.topology.host_ports import natural
 from opsk.topology.rails import Rails, find_rails
 from opsk_tui.view import FabricView, PortTable
 

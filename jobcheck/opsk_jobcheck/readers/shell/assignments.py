@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+from opsk_jobcheck.readers.shell.arithmetic import assigned_names
 from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.scope import Scope
-from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Lit, Output, Param, Segment
+from opsk_jobcheck.readers.shell.syntax import Arith, Assignment, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.readers.shell.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join, unknown
+
+_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
+
+
+def names_in(word: Word) -> set[str]:
+    """Return the names that expanding a word may assign: ``$((x++))``, ``${x:=v}``."""
+    names: set[str] = set()
+    for segment in word.segments:
+        if isinstance(segment, Arith):
+            names |= assigned_names(segment.text)
+        elif isinstance(segment, Param):
+            if segment.op in ("=", ":="):
+                names.add(segment.name)
+            names |= set(_DEFAULTED.findall(segment.arg)) | assigned_names(segment.index)
+    return names
 
 
 class Expanded(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from opsk_jobcheck.readers.shell.arithmetic import assigned_names
-from opsk_jobcheck.readers.shell.assigned import names_in
+from opsk_jobcheck.readers.shell.assignments import names_in
 from opsk_jobcheck.readers.shell.commands import names_set_by
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opsk_jobcheck.readers.shell import commands
-from opsk_jobcheck.readers.shell.asked import asked_names
-from opsk_jobcheck.readers.shell.assigned import names_in
-from opsk_jobcheck.readers.shell.assignments import assign, runs_commands
+from opsk_jobcheck.readers.shell.assignments import assign, names_in, runs_commands
 from opsk_jobcheck.readers.shell.branches import named_like, walk_case, walk_either, walk_if, walk_one_of
 from opsk_jobcheck.readers.shell.conditions import holds
 from opsk_jobcheck.readers.shell.directories import DIRECTORY, START, command_directory, directory
@@ -21,12 +19,11 @@ from opsk_jobcheck.readers.shell.expansion import Expander
 from opsk_jobcheck.readers.shell.functions import MAX_DEPTH, Frame, call, define, keep_counted, prefixed
 from opsk_jobcheck.readers.shell.keeping import keep_written, lose_written
 from opsk_jobcheck.readers.shell.loops import Turn, walk_loop
-from opsk_jobcheck.readers.shell.other_shells import input_of, walk_handed_over
+from opsk_jobcheck.readers.shell.other_shells import export, input_of, walk_handed_over
 from opsk_jobcheck.readers.shell.parser import Parser
 from opsk_jobcheck.readers.shell.patterns import quoted, quoted_regex
 from opsk_jobcheck.readers.shell.places import Places
-from opsk_jobcheck.readers.shell.scope import Scope
-from opsk_jobcheck.readers.shell.second_scripts import export
+from opsk_jobcheck.readers.shell.scope import Scope, asked_names
 from opsk_jobcheck.readers.shell.source import ShellLimitError, Source, script_source
 from opsk_jobcheck.readers.shell.syntax import (
     ArithTest,

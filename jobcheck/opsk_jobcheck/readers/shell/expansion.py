@@ -6,16 +6,14 @@ import re
 from collections.abc import Callable
 
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, assigned_names, evaluate
-from opsk_jobcheck.readers.shell.braces import braced, is_braced
 from opsk_jobcheck.readers.shell.directories import directory, whole
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.lexer import Lexer
 from opsk_jobcheck.readers.shell.operators import changed, is_set, operated
 from opsk_jobcheck.readers.shell.patterns import quoted
 from opsk_jobcheck.readers.shell.printed import printed
 from opsk_jobcheck.readers.shell.scope import Scope
 from opsk_jobcheck.readers.shell.source import MARK_OPEN, Source, line_source, unmarked
-from opsk_jobcheck.readers.shell.splitting import longer, may_vanish, split_by, unsplit
+from opsk_jobcheck.readers.shell.splitting import DEFAULT_IFS, braced, is_braced, longer, may_vanish, split_by, unsplit
 from opsk_jobcheck.readers.shell.syntax import Arith, Lit, Output, Param, Segment, Word
 from opsk_jobcheck.readers.shell.values import (
     MAX_ARRAY_WORDS,

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from opsk_jobcheck.readers.shell.assigned import names_in
-from opsk_jobcheck.readers.shell.assignments import assign
+from opsk_jobcheck.readers.shell.assignments import assign, names_in
+from opsk_jobcheck.readers.shell.other_shells import export
 from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope, merged
-from opsk_jobcheck.readers.shell.second_scripts import export
 from opsk_jobcheck.readers.shell.syntax import Assignment, Function, Simple
 from opsk_jobcheck.readers.shell.values import Scalar, Text, Variable, unknown
 

@@ -3,20 +3,245 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from opsk_jobcheck.readers.shell.changes import changer
-from opsk_jobcheck.readers.shell.directories import directory, place_key, placed, seen, stand
-from opsk_jobcheck.readers.shell.handed_on import HandedOn, hand_on, handed_on
-from opsk_jobcheck.readers.shell.second_scripts import SHELLS, Started, inherited, started_script
+from opsk_jobcheck.readers.shell.directories import directory, from_start, place_key, placed, seen, stand
+from opsk_jobcheck.readers.shell.scope import EXPORTED, Scope
 from opsk_jobcheck.readers.shell.source import Source, expanded_source, script_source
 from opsk_jobcheck.readers.shell.syntax import Redirect
-from opsk_jobcheck.readers.shell.values import HANDS_OVER, Text
+from opsk_jobcheck.readers.shell.values import HANDS_OVER, Scalar, Text, literal, unknown
 
 if TYPE_CHECKING:
     from opsk_jobcheck.readers.shell.evaluate import Evaluator
     from opsk_jobcheck.readers.shell.expansion import Expander
+
+_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch")
+SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_STARTERS = frozenset(
+    {
+        *(
+            "srun",
+            "mpirun",
+            "mpiexec",
+            "nohup",
+            "time",
+            "timeout",
+            "numactl",
+            "taskset",
+            "env",
+            "exec",
+            "stdbuf",
+            "nice",
+        ),
+        *("singularity", "apptainer", "docker", "podman", "enroot", "command", "setsid", "bash", "sh", "zsh", "dash"),
+    }
+)
+_PROGRAM = re.compile(
+    r"python[0-9.]*|torchrun|accelerate|deepspeed|perl|ruby|ls|cat|cp|mv|rm|grep|sed|awk|tar|test|pip"
+)
+"""What is no starter: a script behind it is its argument."""
+_VALUES = frozenset({"--prolog", "--epilog", "--task-prolog", "--task-epilog", "-o", "-e", "--output", "--error"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A script that a command starts: its path, which word of the command that is, and its arguments."""
+
+    path: Text
+    at: int
+    arguments: tuple[Text, ...]
+
+
+def started_script(words: Sequence[Text], knowns: Sequence[str], is_written: Callable[[Text], bool]) -> Started | None:
+    """Return the script that a command starts, ``None`` when it starts none that can be told.
+
+    ``knowns`` are the words as far as they are known; ``is_written`` tells of a path that is not whether the script at
+    hand has written such a file.
+    """
+    first = knowns[0].rpartition("/")[2] if knowns else ""
+    if first not in _STARTERS and not _may_start(words[0], knowns[0], is_written):
+        return None
+    if any(known.startswith("--export") and known != "--export=ALL" for known in knowns):
+        return None
+    after_shell = False
+    for index, (word, known) in enumerate(zip(words, knowns, strict=True)):
+        if known.rpartition("/")[2] in SHELLS:
+            after_shell = True
+            continue
+        if known.startswith(("-", "+")) or (index and knowns[index - 1] in _VALUES):
+            if after_shell and not {"c", "s"}.isdisjoint(known.lstrip("-+")) and not known.startswith("--"):
+                return None
+            continue
+        if (after_shell and known) or _may_start(word, known, is_written):
+            return Started(path=word, at=index, arguments=tuple(words[index + 1 :]))
+        if _PROGRAM.fullmatch(known.rpartition("/")[2]):
+            return None
+        if after_shell:
+            return None
+    return None
+
+
+def _may_start(word: Text, known: str, is_written: Callable[[Text], bool]) -> bool:
+    """Tell whether a word is a script's path: by its end, or since the script at hand has written that file."""
+    if known:
+        return _is_script(known)
+    inside = from_start(word)
+    return (inside is not None and _is_script(inside.known or "")) or (bool(word.parts) and is_written(word))
+
+
+def _is_script(name: str) -> bool:
+    return name.endswith(_SUFFIXES) and "://" not in name
+
+
+def export(scope: Scope, name: str) -> None:
+    """Note that a variable is handed to the commands that a script starts."""
+    scope.set(EXPORTED + name, Scalar(Text()))
+
+
+def keep_to_itself(scope: Scope, name: str) -> None:
+    """Note that a variable is not handed on any more (``declare +x``, ``unset``)."""
+    if EXPORTED + name in scope.variables:
+        scope.remove(EXPORTED + name)
+    if name in scope.given or name in (scope.environment or ()):
+        scope.set(EXPORTED + name, Scalar(unknown(f"{name} is not exported any more", 0)))
+
+
+def _from_outside(scope: Scope, inside: Scope) -> None:
+    """Hand on what the script has made of variables that were exported before it began."""
+    for name in (*(scope.environment or ()), *scope.given):
+        if name in scope.unset:
+            inside.remove(name)
+        elif isinstance(variable := scope.variables.get(name), Scalar) and name.isidentifier() and name != "IFS":
+            inside.set(name, variable)
+
+
+def inherited(scope: Scope, arguments: tuple[Text, ...]) -> Scope:
+    """Return the scope that a started script begins with: what is exported, and its own arguments.
+
+    What may or may not be exported is unknown there; what the script at hand does not mention comes from an environment
+    of which nothing is known.
+    """
+    inside = Scope(scope.given, scope.environment, arguments, asked=scope.asked or frozenset())
+    inside.maybe_set_by = scope.maybe_set_by
+    _from_outside(scope, inside)
+    for name in [name for name in scope.variables if name.startswith(EXPORTED)]:
+        bare = name.removeprefix(EXPORTED)
+        variable = scope.find(bare)
+        if scope.text(name, 0).why:
+            lost = Scalar(unknown(f"{bare} may or may not be exported", 0))
+            inside.set(bare, lost)
+            inside.set(name, lost)
+        elif isinstance(variable, Scalar):
+            inside.set(bare, variable)
+            export(inside, bare)
+        elif bare in scope.unset:
+            inside.remove(bare)
+    stand(inside, directory(scope))
+    return inside
+
+
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BOXES = frozenset({"singularity", "apptainer"})
+_CLOSED_BOXES = frozenset({"docker", "podman", "enroot", "sudo"})
+"""What hands on little or nothing of what is exported."""
+_CLEARS = {
+    "env": frozenset({"-i", "-", "--ignore-environment"}),
+    **dict.fromkeys(_BOXES, frozenset({"-e", "--cleanenv", "-C", "--containall"})),
+}
+_SETS = {
+    **dict.fromkeys(_BOXES, frozenset({"--env"})),
+    **dict.fromkeys(("docker", "podman"), frozenset({"-e", "--env"})),
+    "enroot": frozenset({"-e", "--env"}),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun"), frozenset({"-x", "-genv", "-env"})),
+}
+
+
+@dataclass(slots=True)
+class HandedOn:
+    """What becomes of variables: some are ``given`` a value; of the others nothing is known where it ``is_closed``.
+
+    ``by`` is what does that, for people.
+    """
+
+    given: dict[str, Text] = field(default_factory=dict)
+    by: str = ""
+    is_closed: bool = False
+
+
+def handed_on(words: Sequence[Text], before: Sequence[str]) -> HandedOn:
+    """Return what the words of a command before the shell that it starts do to variables.
+
+    Parameters
+    ----------
+    words, before
+        Those words, and as far as they are known.
+    """
+    found, starter = HandedOn(), ""
+    for index, word in enumerate(before):
+        if words[index].known is None:
+            _unknown_word(words[index], starter, found)
+            continue
+        name = word.rpartition("/")[2]
+        if name in _CLOSED_BOXES:
+            found.is_closed, found.by = True, name
+        if name in ("srun", "env") or name in _SETS or name in _CLOSED_BOXES:
+            starter = name
+        elif word.startswith("--export"):
+            _exported(word.partition("=")[2] or next(iter(before[index + 1 : index + 2]), ""), found)
+        elif word in _CLEARS.get(starter, ()):
+            found.is_closed, found.by = True, starter
+        elif starter == "env" and (match := _ASSIGNED.fullmatch(word)):
+            found.given[match[1]], found.by = literal(match[2], words[index].line), starter
+        elif starter == "env" and word.startswith(("-u", "--unset")):
+            found.is_closed, found.by = True, starter
+        else:
+            flag, equals, value = word.partition("=")
+            if flag in _SETS.get(starter, ()):
+                value = value if equals else next(iter(before[index + 1 : index + 2]), "")
+                found.given |= dict(_pairs(value, starter))
+    return found
+
+
+def _unknown_word(word: Text, starter: str, found: HandedOn) -> None:
+    """Take in a word that is not known: of an assignment the value is lost, behind ``env`` it may be any."""
+    start = word.parts[0].text
+    if starter == "env" and (match := _ASSIGNED.fullmatch(start)):
+        found.given[match[1]], found.by = (
+            word._replace(parts=(*literal(match[2], word.line).parts, *word.parts[1:])),
+            starter,
+        )
+    elif starter == "env" or start.startswith("--export"):
+        found.is_closed, found.by = True, starter
+
+
+def _exported(asked: str, found: HandedOn) -> None:
+    """Take in what ``srun --export`` says: names, ``NAME=value``, ``ALL`` or ``NONE``."""
+    parts = [part.strip() for part in asked.split(",")]
+    found.by = "srun --export"
+    found.is_closed = found.is_closed or "ALL" not in (part.upper() for part in parts)
+    found.given |= dict(_pairs(asked, "srun"))
+
+
+def _pairs(text: str, starter: str) -> Iterator[tuple[str, Text]]:
+    """Yield names with their values; boxes and srun take several, parted by commas."""
+    for part in text.split(",") if starter in _BOXES or starter == "srun" else (text,):
+        if match := _ASSIGNED.fullmatch(part.strip()):
+            yield match[1], literal(match[2], 0)
+
+
+def hand_on(inside: Scope, changes: HandedOn, line: int) -> None:
+    """Change the variables that a shell begins with."""
+    if changes.is_closed:
+        for name in [name for name in inside.variables if name.startswith(EXPORTED)]:
+            bare = name.removeprefix(EXPORTED)
+            inside.set(bare, Scalar(unknown(f"{changes.by} may not hand {bare} on", line)))
+    for name, value in changes.given.items():
+        inside.set(name, Scalar(value))
+        inside.set(EXPORTED + name, Scalar(Text()))
+
 
 MAX_STARTED = 16
 """Scripts that are followed into, of all that a script starts."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
+from opsk_jobcheck.readers.shell.splitting import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import (
     Array,
     Part,
@@ -19,6 +19,24 @@ from opsk_jobcheck.readers.shell.values import (
     mentioned,
     unknown,
 )
+
+MAX_VARIABLES, MAX_MENTIONS = 256, 4096
+_MENTIONED = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def asked_names(text: str) -> frozenset[str]:
+    """Return the variables that a text mentions and that are not named like secrets; none where there are too many.
+
+    The same rule as ``mentioned_variables`` of the hooks in Lua, which send those of the named files, too, once these
+    are read.
+    """
+    mentions = _MENTIONED.findall(text)
+    names = set(mentions)
+    if len(names) > MAX_VARIABLES or len(mentions) > MAX_MENTIONS:
+        return frozenset()
+    return frozenset(name for name in names if not _SECRET.search(name))
+
 
 EXPORTED, ALL_EXPORTED = "export ", "export *"
 """What stands before a variable's name under which a scope keeps whether it is exported, and of all that are set from

@@ -5,10 +5,99 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS, split_fields
 from opsk_jobcheck.readers.shell.source import MARK_OPEN
 from opsk_jobcheck.readers.shell.syntax import Lit, Word
 from opsk_jobcheck.readers.shell.values import MAX_VALUE_CHARS, Part, Text
+
+DEFAULT_IFS = " \t\n"
+
+
+def split_fields(text: str, ifs: str) -> list[tuple[int, str]]:
+    """Return the fields that an unquoted expansion becomes, each with its offset.
+
+    Source: bash manual, "Word Splitting": blanks of IFS at both ends go away and count once between fields; any other
+    character of IFS ends a field, which may be empty.
+    """
+    fields: list[tuple[int, str]] = []
+    blank = "".join(sign for sign in ifs if sign in DEFAULT_IFS)
+    start = len(text) - len(text.lstrip(blank)) if blank else 0
+    for found in _delimiters(ifs).finditer(text, start):
+        fields.append((start, text[start : found.start()]))
+        start = found.end()
+    if start < len(text):
+        fields.append((start, text[start:]))
+    return fields
+
+
+def read_fields(text: str, ifs: str, count: int) -> list[tuple[int, str]]:
+    """Return what ``read`` gives to ``count`` names from one line; the last takes all that is left."""
+    blank = "".join(sign for sign in ifs if sign in DEFAULT_IFS)
+    end = len(text.rstrip(blank)) if blank else len(text)
+    start = min(len(text) - len(text.lstrip(blank)) if blank else 0, end)
+    fields: list[tuple[int, str]] = []
+    delimiters = _delimiters(ifs)
+    while len(fields) < count - 1 and start < end:
+        found = delimiters.search(text, start, end)
+        fields.append((start, text[start : found.start() if found else end]))
+        start = found.end() if found else end
+    rest = text[start:end]
+    only = delimiters.search(rest)
+    if only and only.end() == len(rest):
+        rest = rest[: only.start()]
+    fields.append((start, rest))
+    return fields + [(end, "")] * (count - len(fields))
+
+
+def _delimiters(ifs: str) -> re.Pattern[str]:
+    """Return the pattern of what stands between two fields."""
+    if not ifs:
+        return re.compile(r"(?!)")
+    blank = "".join(sign for sign in ifs if sign in DEFAULT_IFS)
+    other = "".join(sign for sign in ifs if sign not in DEFAULT_IFS)
+    blanks = f"[{re.escape(blank)}]" if blank else "(?!)"
+    if not other:
+        return re.compile(f"{blanks}+")
+    return re.compile(f"{blanks}*[{re.escape(other)}]{blanks}*|{blanks}+")
+
+
+MAX_WORDS = 256
+_PAIR = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_RANGE = re.compile(r"(0|-?[1-9][0-9]{0,3})\.\.(0|-?[1-9][0-9]{0,3})")
+_ELSE = "\1"
+"""Stands for what is no plain text while a pair is looked for."""
+
+
+def is_braced(word: Word) -> bool:
+    """Tell whether bash makes several words of a word."""
+    for piece in word.segments:
+        if isinstance(piece, Lit) and "{" in piece.text and not piece.quoted:
+            break
+    else:  # nearly all words
+        return False
+    pieces = [piece.text if isinstance(piece, Lit) and not piece.quoted else _ELSE for piece in word.segments]
+    return _PAIR.search("".join(pieces)) is not None
+
+
+def braced(word: Word) -> list[Word] | None:
+    """Return the words that bash makes of a word with braces, ``None`` where that is not followed."""
+    text = word.bare or ""
+    pair = _PAIR.search(text)
+    if pair is None or text.count("{") > 1 or text.count("}") > 1:
+        return None
+    inside = pair.group()[1:-1]
+    if "," in inside:
+        members = inside.split(",")
+    elif span := _RANGE.fullmatch(inside):
+        first, last = int(span[1]), int(span[2])
+        step = 1 if last >= first else -1
+        if abs(last - first) >= MAX_WORDS:
+            return None
+        members = [str(number) for number in range(first, last + step, step)]
+    else:
+        return None
+    whole = [f"{text[: pair.start()]}{member}{text[pair.end() :]}" for member in members[:MAX_WORDS]]
+    return [Word([Lit(text, word.line)], word.line) for text in whole if text]
+
 
 _BLANKS = re.compile(r"[ \t\n]+")
 

@@ -1,1 +1,1 @@
-"""What can a job lose time to? One file a cause; `opsk.planner.losses.registry` lists them."""
+"""What can a job lose time to? One file a cause; `opsk.planner.losses.losses` lists them."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk_jobcheck.readers.numbered import Numbered
+from opsk_jobcheck.readers.free_numbers import Numbered
 from opsk_jobcheck.readers.shell.arithmetic import ArithmeticUnknownError, evaluate
 from opsk_jobcheck.readers.shell.evaluate import run
 from opsk_jobcheck.readers.shell.values import Array, Scalar

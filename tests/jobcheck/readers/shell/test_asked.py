@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk_jobcheck.hooks import hook_text
-from opsk_jobcheck.readers.shell.asked import MAX_MENTIONS, MAX_VARIABLES, asked_names
+from opsk_jobcheck.readers.shell.scope import MAX_MENTIONS, MAX_VARIABLES, asked_names
 
 PIECES = (
     "$A",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk_jobcheck.readers.shell.evaluate import run
-from opsk_jobcheck.readers.shell.fields import DEFAULT_IFS
+from opsk_jobcheck.readers.shell.splitting import DEFAULT_IFS
 from opsk_jobcheck.readers.shell.values import Run, Scalar, literal
 
 BASH = Path("/bin/bash")

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from opsk.cli.best_plan.picture import picture
-from opsk.cli.best_plan.words import words_of
+from opsk.cli.best_plan.table import words_of
 from tests.golden.compare import assert_as_golden
 
 GIB = 2**30

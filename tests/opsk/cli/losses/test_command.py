@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from opsk.calibration.calibration import timed_runs
 from opsk.calibration.runs import read_runs
-from opsk.calibration.timed_runs import timed_runs
 from opsk.cli.main import opsk
 from opsk.errors import InputError
 from opsk.planner.losses.step_times import FEWEST_STEPS

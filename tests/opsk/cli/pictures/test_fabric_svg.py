@@ -18,7 +18,7 @@ from opsk.cli.pictures.fabric_svg import KINDS, fabric_svg
 from opsk.errors import InputError
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric
-from opsk.topology.picture.load import Loads
+from opsk.topology.picture.marks import Loads
 from opsk.topology.rails import find_rails
 from opsk.topology.render import as_ibnetdiscover
 from tests.fakes.browser import chromium_or_skip

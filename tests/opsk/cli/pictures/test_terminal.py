@@ -16,7 +16,7 @@ from rich.console import Console
 from opsk.cli.fabric_picture import show_pictures
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.fabric import Fabric
-from opsk.topology.picture.load import Loads
+from opsk.topology.picture.marks import Loads
 from opsk.topology.rails import find_rails
 from tests.fakes.miswired import clean, findings, miswired, some_loads
 from tests.golden.compare import assert_as_golden

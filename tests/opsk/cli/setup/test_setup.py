@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 
 from opsk.cli.setup.command import setup
 from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
-from opsk.cli.setup.slurm_lines import slurm_lines, snippets
-from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings
+from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines, snippets
 from opsk.config import load_site
 from opsk.errors import ConfigError, InputError
 from opsk.telemetry.gpu import LostGpu

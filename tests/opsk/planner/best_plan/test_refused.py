@@ -4,7 +4,7 @@ import re
 
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
-from opsk.planner.best_plan.refused import why_refused
+from opsk.planner.best_plan.candidate import why_refused
 from opsk.workload.plan import Plan
 from tests.opsk.planner.best_plan.small_requests import request
 

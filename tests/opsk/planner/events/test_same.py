@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.planner.events.same import of_the_same
+from opsk.planner.events.signs import of_the_same
 
 
 def test_it_is_worked_out_once_and_for_others_anew() -> None:

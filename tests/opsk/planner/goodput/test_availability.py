@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.planner.goodput.availability import (
+from opsk.planner.goodput.spares import (
     domain_out,
     enough,
     enough_under_groups,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_matrix
 
-from opsk.planner.interference.fair_share import fair_levels
+from opsk.planner.interference.contention import fair_levels
 
 Demand = npt.NDArray[np.float64]
 NEAR = 1e-9

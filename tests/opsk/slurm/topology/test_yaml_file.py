@@ -12,8 +12,7 @@ from opsk.errors import InputError
 from opsk.slurm.topology.block import blocks_of
 from opsk.slurm.topology.tree import tree_of
 from opsk.slurm.topology.written import Entry, Written, yaml_text
-from opsk.slurm.topology.yaml_file import is_topology, merged, read_topology
-from opsk.slurm.topology.yaml_text import load_yaml
+from opsk.slurm.topology.yaml_file import is_topology, load_yaml, merged, read_topology
 from opsk.topology.design import rail_optimized_fabric
 from opsk.topology.rails import find_rails
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from opsk.topology.picture.load import heaviest, percent, step
+from opsk.topology.picture.marks import heaviest, percent, step
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.topology.picture.ordering import arranged, crossings
+from opsk.topology.picture.tree import arranged, crossings
 
 _EDGES = st.lists(st.tuples(st.integers(10, 15), st.integers(0, 5), st.just(1)), unique=True, max_size=20)
 _LEVELS = [list(range(6)), list(range(10, 16))]

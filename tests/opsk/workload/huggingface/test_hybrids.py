@@ -7,7 +7,7 @@ import pytest
 
 from opsk.costmodel.parameters import total_parameters
 from opsk.workload.huggingface.model import ConfigModel, model_of_config
-from opsk.workload.mixers import Mixer
+from opsk.workload.model import Mixer
 from opsk.workload.public_models.lookup import public_model
 
 CONFIGS: dict[str, dict[str, Any]] = {
