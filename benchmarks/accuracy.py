@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from opsk.calibration.conventions import measured_step_s
-from opsk.calibration.predictions import predictions_of
-from opsk.calibration.runs import Run, read_runs
+from opsk.calibration.accuracy.predictions import predictions_of
+from opsk.calibration.runs.conventions import measured_step_s
+from opsk.calibration.runs.runs import Run, read_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

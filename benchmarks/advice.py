@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import median_p99
 from opsk.hardware.catalog import cluster
-from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.document import record
-from opsk_jobcheck.readers.script import read_script
-from opsk_jobcheck.rendering import lines
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.document import record
+from opsk_jobcheck.advice.rendering import lines
+from opsk_jobcheck.scripts.script import read_script
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REPEATS = 200

@@ -26,8 +26,8 @@ from typing import Any
 
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import cpu_s, median_p99, rss_bytes
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from tests.fakes.advisor_process import Client
 
 NODES, QUESTIONS = 1024, 100_000

@@ -26,9 +26,9 @@ from benchmarks.search import named
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster
-from opsk.planner.best_plan.request import PlanRequest
-from opsk.planner.best_plan.search import searched
-from opsk.planner.best_plan.space import space_of
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.search import searched
+from opsk.planning.search.space import space_of
 from opsk.workload.plan import Plan, Precision, Recompute, Software
 
 BLOCKS = 5

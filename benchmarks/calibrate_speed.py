@@ -13,10 +13,10 @@ from pathlib import Path
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import timed
+from opsk.calibration.accuracy.cross_validation import cross_validate
 from opsk.calibration.calibration import timed_runs
-from opsk.calibration.cross_validation import cross_validate
-from opsk.calibration.fit import TimedRuns, fit_time
-from opsk.calibration.runs import read_runs
+from opsk.calibration.fitting.fit import TimedRuns, fit_time
+from opsk.calibration.runs.runs import read_runs
 
 LONGEST_SHORT = 12
 """Runs of a table that the short form fits to."""

@@ -12,10 +12,10 @@ import argparse
 from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
-from opsk.topology.dialects import read_fabric
-from opsk.topology.graph import summary
-from opsk.topology.rails import find_rails
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.dumps.dialects import read_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
+from opsk.fabric.graph import summary
+from opsk.fabric.rails import find_rails
 
 SHORT_NODES = 64
 SMALLER = (16, 8, 4, 2, 1)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.results import Result
-from opsk.cli.pictures.chart import Line, Lines, laid_out
-from opsk.cli.pictures.chart_svg import chart_svg
+from opsk.cli.render.chart import Line, Lines, laid_out
+from opsk.cli.render.chart_svg import chart_svg
 
 Points = Sequence[tuple[float, float]]
 LEAST_FITTED = 3

@@ -16,17 +16,17 @@ from typing import TypeVar
 from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
+from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.interference.contention import interference
-from opsk.planner.interference.load import JobShape, Load, default_load, job_shape
-from opsk.planner.interference.node_choice import choose_nodes
-from opsk.planner.interference.running import RunningLoads
-from opsk.planner.interference.wires import Wires, wires_of
-from opsk.planner.network import routes_of
-from opsk.planner.reference_jobs import DENSE
-from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
-from opsk.topology.rails import find_rails
+from opsk.planning.interference.contention import interference
+from opsk.planning.interference.load import JobShape, Load, default_load, job_shape
+from opsk.planning.interference.node_choice import choose_nodes
+from opsk.planning.interference.running import RunningLoads
+from opsk.planning.interference.wires import Wires, wires_of
+from opsk.planning.placement.reference_jobs import DENSE
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
+from opsk.planning.routing.routes_of_fabric import routes_of
 from opsk.workload.plan import Plan
 
 SHORT_NODES = 512

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Fabric
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.fabric import Fabric
 
 HCAS = 8
 NODES = 10_000

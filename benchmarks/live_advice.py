@@ -27,23 +27,23 @@ from typing import BinaryIO, cast
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import cpu_s, median_p99, on_one_core, own_peak_bytes, rss_bytes, timed
 from opsk.config import AdvisorConfig, SiteConfig
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.answering import Answerer, Conversation
-from opsk_jobcheck.listening import Peer
-from opsk_jobcheck.live.handing import LiveReader, LiveWriter, fingerprint
-from opsk_jobcheck.live.heading import LiveHead
-from opsk_jobcheck.live.polling import Round
-from opsk_jobcheck.live.watcher import Watch
-from opsk_jobcheck.live.watching import FOLDER_VARIABLE
-from opsk_jobcheck.protocol import AdviseQuestion, Answer, frame
-from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site import site_adviser
-from opsk_jobcheck.worker import read_frame
-from opsk_jobcheck.workers import ONE_THREAD, WORKER_COMMAND
+from opsk_jobcheck.cluster_state.handing import LiveReader, LiveWriter, fingerprint
+from opsk_jobcheck.cluster_state.heading import LiveHead
+from opsk_jobcheck.cluster_state.polling import Round
+from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
+from opsk_jobcheck.service.answering import Answerer, Conversation
+from opsk_jobcheck.service.listening import Peer
+from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.service.watcher import Watch
+from opsk_jobcheck.service.watching import FOLDER_VARIABLE
+from opsk_jobcheck.service.worker import read_frame
+from opsk_jobcheck.service.workers import ONE_THREAD, WORKER_COMMAND
+from opsk_jobcheck.submission.protocol import AdviseQuestion, Answer, frame
+from opsk_jobcheck.submission.request import SlurmRequest
 
 NODES, JOBS = 1024, 200
 SHORT_NODES = 128

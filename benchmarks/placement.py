@@ -14,10 +14,10 @@ from dataclasses import replace
 from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.process_use import own_peak_bytes, timed
-from opsk.planner.network import routes_of
-from opsk.planner.placement import place
-from opsk.planner.routes import Routes
-from opsk.topology.rails import Rails, find_rails
+from opsk.fabric.rails import Rails, find_rails
+from opsk.planning.placement.placement import place
+from opsk.planning.routing.routes import Routes
+from opsk.planning.routing.routes_of_fabric import routes_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

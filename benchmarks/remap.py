@@ -15,18 +15,18 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.large_fabric import NODES, large_fabric
 from benchmarks.placement import GROWTH, MODEL, PLAN, SHORT_NODES, plan_of
 from benchmarks.process_use import own_peak_bytes, timed
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.catalog import cluster
-from opsk.planner.network import routes_of
-from opsk.planner.remap.named import Machine, named_failure
-from opsk.planner.remap.remap import remap
-from opsk.planner.remap.situation import Hosts, Situation, prepare
-from opsk.planner.remap.terms import Terms
-from opsk.planner.routes import Routes
-from opsk.planner.step_model import as_cabled, step_model
-from opsk.slurm.remap_commands import SlurmSite
-from opsk.topology.fabric import Fabric
-from opsk.topology.hb_domains import hb_domains
-from opsk.topology.rails import Rails, find_rails
+from opsk.planning.placement.step_model import as_cabled, step_model
+from opsk.planning.remap.named import Machine, named_failure
+from opsk.planning.remap.remap import remap
+from opsk.planning.remap.situation import Hosts, Situation, prepare
+from opsk.planning.remap.terms import Terms
+from opsk.planning.routing.routes import Routes
+from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.workload.plan import Plan
 
 SPARES = 2

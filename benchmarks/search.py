@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import own_peak_bytes, timed
 from opsk.hardware.catalog import cluster
-from opsk.planner.best_plan.request import PlanRequest
-from opsk.planner.best_plan.search import searched
-from opsk.planner.best_plan.space import space_of
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.search import searched
+from opsk.planning.search.space import space_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision, Software
 from opsk.workload.public_models.lookup import public_model

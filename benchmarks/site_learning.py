@@ -3,9 +3,9 @@
 Every source of six timed runs or more is a new site once: left out of everything, then three of its runs are given at
 random, twenty times, and the others are predicted. The fit to the given runs is `opsk.calibration`'s own, on slopes
 that are taken once for a source: parameters of the model move by a few percent. How wide a site's priors are, and the
-noise of its runs, were chosen by this benchmark among some 45 variants (`opsk.calibration.parameters.SITE_WIDENING`),
-so its figures flatter. What given runs teach is kept only where they predict one another better than before.
-"""
+noise of its runs, were chosen by this benchmark among some 45 variants
+(`opsk.calibration.fitting.parameters.SITE_WIDENING`), so its figures flatter. What given runs teach is kept only where
+they predict one another better than before."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.found import Found, NotRunError, arguments, run
 from opsk.calibration.calibration import timed_runs
-from opsk.calibration.fit import FitSettings, NearFit, TimedRun, fit_time
-from opsk.calibration.runs import read_runs
-from opsk.calibration.site_fit import LinearSite, linear_site
+from opsk.calibration.fitting.fit import FitSettings, NearFit, TimedRun, fit_time
+from opsk.calibration.fitting.site_fit import LinearSite, linear_site
+from opsk.calibration.runs.runs import read_runs
 from opsk.costmodel.table import FloatColumn
 
 GIVEN, DRAWS, FEWEST_RUNS = 3, 20, 6

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.found import Found, NotRunError, arguments, run
 from benchmarks.process_use import cpu_s, family_cpu_s
 from opsk.lab.programs import missing
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from tests.fakes.storms import StormLab, storm_lab
 
 SIZES, SHORT_SIZES = (125, 250, 500, 1000), (2, 4)

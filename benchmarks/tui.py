@@ -38,7 +38,7 @@ def child() -> None:
     import asyncio
 
     from opsk_tui.app import TopApp
-    from opsk_tui.state import Known
+    from opsk_tui.data.state import Known
 
     imported = time.perf_counter()
     from tests.fakes.big_cluster import BigCluster, BigFeed

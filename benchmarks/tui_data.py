@@ -22,8 +22,8 @@ from benchmarks.found import Found, arguments, run
 from benchmarks.process_use import own_peak_bytes
 from opsk.config import SiteConfig
 from opsk.errors import SlurmError
-from opsk.slurm.remap_commands import Who
-from opsk_tui.feed import ClusterFeed
+from opsk.slurm.commands.remap_commands import Who
+from opsk_tui.data.feed import ClusterFeed
 
 
 class NoSlurm:

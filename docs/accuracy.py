@@ -20,11 +20,11 @@ from typing import Any
 import calculon_tables
 from page_table import NOTHING, table
 
-from opsk.calibration.reliability import Reliability
-from opsk.calibration.runs import Runs, read_runs
-from opsk.calibration.scoring import ErrorSummary, Score, ScoredRun, error_summary, quantile
-from opsk.calibration.validation import Validation, validate_runs
-from opsk.costmodel.verdict import Verdict
+from opsk.calibration.accuracy.reliability import Reliability
+from opsk.calibration.accuracy.scoring import ErrorSummary, Score, ScoredRun, error_summary, quantile
+from opsk.calibration.accuracy.validation import Validation, validate_runs
+from opsk.calibration.runs.runs import Runs, read_runs
+from opsk.costmodel.uncertainty.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "accuracy.md"

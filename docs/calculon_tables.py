@@ -16,9 +16,9 @@ from page_table import NOTHING, gib, seconds, table
 from recipe_search import OF_ITS_TIME
 
 from opsk.hardware.catalog import cluster
-from opsk.planner.best_plan.found import Found
-from opsk.planner.best_plan.request import PlanRequest
-from opsk.planner.best_plan.search import best_plans
+from opsk.planning.search.found import Found
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Offload, Plan, Sharding, Software
 
 _STATES = {"weights": "weight_space", "gradients": "weight_grad_space", "optimizer": "optimizer_space"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.app.inputs.fabric_dump import read_dump
-from opsk.cli.pictures.fabric_svg import fabric_svg
-from opsk.topology.rails import find_rails
+from opsk.cli.render.fabric_svg import fabric_svg
+from opsk.fabric.rails import find_rails
 
 ROOT = Path(__file__).resolve().parent.parent
 DUMP = "examples/miswired.ibnetdiscover"

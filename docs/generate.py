@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from opsk.calibration.columns import COLUMNS, Column, Kind
+from opsk.calibration.runs.columns import COLUMNS, Column, Kind
 from opsk.cli.main import opsk
 from opsk.workload.software_defaults import known_software
 
@@ -85,7 +85,7 @@ def _row(option: click.Option, context: click.Context) -> str:
 
 _RUNS_HEAD = """# Tables of runs
 
-<!-- Written by docs/generate.py from opsk/calibration/columns.py: change that, not this page. -->
+<!-- Written by docs/generate.py from opsk/calibration/runs/columns.py: change that, not this page. -->
 
 `opsk validate` and `opsk calibrate` read a CSV (UTF-8, one header line) with one training run a row. Every column may
 be missing and every cell empty: empty is "not stated". Numbers may have thousands commas. Columns that are not in

@@ -22,10 +22,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "exporters")]
 import psutil  # noqa: E402
 
 from opsk_exporters.catalogue import COLLECTORS  # noqa: E402
-from opsk_exporters.collector import NoDataError, Scraper  # noqa: E402
-from opsk_exporters.families import Families  # noqa: E402
-from opsk_exporters.server import registry  # noqa: E402
-from opsk_exporters.slurm_queue import MAX_JOBS, PREDICTED  # noqa: E402
+from opsk_exporters.core.collector import NoDataError, Scraper  # noqa: E402
+from opsk_exporters.core.families import Families  # noqa: E402
+from opsk_exporters.core.server import registry  # noqa: E402
+from opsk_exporters.slurm.queue import MAX_JOBS, PREDICTED  # noqa: E402
 from opsk_exporters.sources import Sources  # noqa: E402
 from tests.fakes.every_metric import every_collector, every_node  # noqa: E402
 from tests.fakes.full_node import full_node  # noqa: E402

@@ -1,7 +1,7 @@
 """Is a published recipe one of our plans, how much faster is the best of them, and which choice makes it so?
 
 A recipe is a run of a table of measured runs that states its plan. Its model, machine, number of GPUs, batch, number
-format, states, optimizer and software stay; what is searched are the axes of `opsk.planner.best_plan.request`.
+format, states, optimizer and software stay; what is searched are the axes of `opsk.planning.search.request`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from opsk.calibration.conventions import measured_step_s
-from opsk.calibration.runs import Run
+from opsk.calibration.runs.conventions import measured_step_s
+from opsk.calibration.runs.runs import Run
 from opsk.costmodel.predict import predict
 from opsk.costmodel.rules import violations_on
 from opsk.costmodel.table import PlanTable
-from opsk.costmodel.verdict import FITS_FROM
-from opsk.planner.best_plan.candidate import Candidate
-from opsk.planner.best_plan.found import Found
-from opsk.planner.best_plan.limits import ANYTHING, Limits, SequenceParallel
-from opsk.planner.best_plan.request import AXES, PlanRequest
-from opsk.planner.best_plan.search import best_plans
+from opsk.costmodel.uncertainty.verdict import FITS_FROM
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.planning.search.candidate import Candidate
+from opsk.planning.search.found import Found
+from opsk.planning.search.request import AXES, PlanRequest
+from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software
 
 SIZES = frozenset(f"plan.{name}" for name in ("gpus", "tp", "pp", "cp", "dp", "ep", "micro_batch", "global_batch"))

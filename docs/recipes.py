@@ -20,7 +20,7 @@ from typing import Any
 from page_table import NOTHING, seconds, table
 from recipe_search import FASTER, GROUPS, Better, Compared, Recipe, compare, recipes_of
 
-from opsk.calibration.runs import read_runs
+from opsk.calibration.runs.runs import read_runs
 from opsk.workload.plan import Plan, Schedule, Sharding
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,9 +13,9 @@ from typing import Any, get_args
 from sqlalchemy import Boolean, Double, Integer, LargeBinary
 from sqlmodel import SQLModel
 
-from opsk.store import tables
-from opsk.store.schema import newest
-from opsk.store.tables import Document, UtcDateTime, Words
+from opsk.store.database import tables
+from opsk.store.database.schema import newest
+from opsk.store.database.tables import Document, UtcDateTime, Words
 from opsk.store.writing import Record
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from opsk.errors import ConfigError, UnavailableError
 from opsk.text import escape
-from opsk_exporters.collector import Collector
-from opsk_exporters.settings import Settings
+from opsk_exporters.core.collector import Collector
+from opsk_exporters.core.settings import Settings
 from opsk_exporters.sources import Sources
 
 LOG = logging.getLogger("opsk.exporter")
@@ -21,7 +21,7 @@ Factory = Callable[[Sources], Collector]
 
 def _gpu(sources: Sources) -> Collector:
     """Return the collector of NVIDIA's GPUs."""
-    from opsk_exporters.gpu_source import make
+    from opsk_exporters.gpu.source import make
 
     settings = sources.settings
     return make(sources.nvidia, sysfs=settings.sysfs, procfs=settings.procfs, gres_conf=settings.gres_conf)
@@ -29,16 +29,16 @@ def _gpu(sources: Sources) -> Collector:
 
 def _amdgpu(sources: Sources) -> Collector:
     """Return the collector of AMD's GPUs."""
-    from opsk_exporters.amdgpu import AmdGpuCollector
+    from opsk_exporters.gpu.amd import AmdGpuCollector
 
     return AmdGpuCollector(sources.amd, sources.power_watch.note)
 
 
 def _host(sources: Sources) -> Collector:
     """Return the collector of CPUs, memory, network and disks."""
-    from opsk.telemetry.host import HostReader
-    from opsk.telemetry.pressure import PressureReader
-    from opsk_exporters.host import HostCollector
+    from opsk.telemetry.host.pressure import PressureReader
+    from opsk.telemetry.host.usage import HostReader
+    from opsk_exporters.host.collector import HostCollector
 
     settings = sources.settings
     return HostCollector(HostReader(settings.procfs), PressureReader(settings.procfs, settings.sysfs))
@@ -46,7 +46,7 @@ def _host(sources: Sources) -> Collector:
 
 def _infiniband(sources: Sources) -> Collector:
     """Return the collector of RDMA ports."""
-    from opsk_exporters.infiniband import make
+    from opsk_exporters.network.infiniband import make
 
     settings = sources.settings
     return make(settings.sysfs, rails_file=settings.rails_file, tick_bytes=settings.tick_bytes)
@@ -54,7 +54,7 @@ def _infiniband(sources: Sources) -> Collector:
 
 def _jobs(sources: Sources) -> Collector:
     """Return the collector of jobs."""
-    from opsk_exporters.jobs import make
+    from opsk_exporters.jobs.collector import make
 
     settings = sources.settings
     return make(
@@ -69,7 +69,7 @@ def _jobs(sources: Sources) -> Collector:
 
 def _power(sources: Sources) -> Collector:
     """Return the collector of power and energy."""
-    from opsk_exporters.power import make
+    from opsk_exporters.power.collector import make
 
     settings = sources.settings
     return make(
@@ -83,7 +83,7 @@ def _power(sources: Sources) -> Collector:
 
 def _reports(sources: Sources) -> Collector:
     """Return the collector of post-mortems."""
-    from opsk_exporters.reports import make
+    from opsk_exporters.jobs.reports import make
 
     settings = sources.settings
     return make(
@@ -97,7 +97,7 @@ def _reports(sources: Sources) -> Collector:
 
 def _slurm(sources: Sources) -> Collector:
     """Return the collector of Slurm's queue, nodes and partitions."""
-    from opsk_exporters.slurm import make
+    from opsk_exporters.slurm.collector import make
 
     settings = sources.settings
     return make(
@@ -112,7 +112,7 @@ def _slurm(sources: Sources) -> Collector:
 
 def _training(sources: Sources) -> Collector:
     """Return the collector of training progress."""
-    from opsk_exporters.training import make
+    from opsk_exporters.jobs.training import make
 
     settings = sources.settings
     return make(
@@ -125,7 +125,7 @@ def _training(sources: Sources) -> Collector:
 
 def _xids(sources: Sources) -> Collector:
     """Return the collector of XIDs and of what else the kernel says."""
-    from opsk_exporters.xids import make
+    from opsk_exporters.gpu.xids import make
 
     return make(kernel_log=sources.settings.kernel_log, gpus=sources.nvidia, listen=sources.driver.listen)
 

@@ -14,16 +14,16 @@ from typing import Any
 import click
 
 from opsk.errors import ConfigError, InputError, UnavailableError
-from opsk_exporters import socket_activation
 from opsk_exporters.catalogue import COLLECTORS, make_collectors, selected
-from opsk_exporters.collector import Scraper
-from opsk_exporters.exposition import Writer
-from opsk_exporters.footprint import keep_small
-from opsk_exporters.server import DEFAULT_LISTEN, ExporterServer, ListenAddress, Pages, open_server
-from opsk_exporters.settings import Settings, load_settings
+from opsk_exporters.core import socket_activation
+from opsk_exporters.core.collector import Scraper
+from opsk_exporters.core.exposition import Writer
+from opsk_exporters.core.footprint import keep_small
+from opsk_exporters.core.server import DEFAULT_LISTEN, ExporterServer, ListenAddress, Pages, open_server
+from opsk_exporters.core.settings import Settings, load_settings
+from opsk_exporters.core.textfile import write_textfile
+from opsk_exporters.core.web_access import WebAccess
 from opsk_exporters.sources import Sources
-from opsk_exporters.textfile import write_textfile
-from opsk_exporters.web_access import WebAccess
 
 LOG = logging.getLogger("opsk.exporter")
 _POLL_S = 0.5

@@ -41,7 +41,7 @@ def exporter_part(site: LabSite) -> LabPart:
     daemons = [
         PartDaemon(
             name="devices",
-            command=(*OPSK[:-1], "opsk.lab.machine_time", f"{site.run}/nodes", f"{site.etc}/slurm.conf"),
+            command=(*OPSK[:-1], "opsk.lab.machine.clock", f"{site.run}/nodes", f"{site.etc}/slurm.conf"),
         )
     ]
     for node, port in site.exporters.items():

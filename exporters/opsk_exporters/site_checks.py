@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opsk.app.doctor.finding import Finding, Site, sound, wrong
 from opsk.errors import ConfigError
-from opsk_exporters.settings import load_settings
+from opsk_exporters.core.settings import load_settings
 
 
 def settings_checks(site: Site) -> Iterator[Finding]:

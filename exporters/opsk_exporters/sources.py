@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from opsk.errors import TelemetryError
 from opsk.telemetry.background import Background, close
-from opsk.telemetry.gpu import GpuDriverMissingError, GpuReading, GpuSource
-from opsk.telemetry.gpu_shared import SharedGpus
-from opsk.telemetry.power_balance import GpuPowerWatch, WatchedGpus, cpu_joules
-from opsk.telemetry.rapl import RaplReader
-from opsk_exporters.gpu_fallback import NvmlOrProgram
-from opsk_exporters.settings import Settings
+from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSource
+from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus, cpu_joules
+from opsk.telemetry.power.rapl import RaplReader
+from opsk_exporters.core.settings import Settings
+from opsk_exporters.gpu.fallback import NvmlOrProgram
 
 if TYPE_CHECKING:
-    from opsk_exporters.gpu_source import NvidiaDriver
+    from opsk_exporters.gpu.source import NvidiaDriver
 
 _SHARE_OF_DEADLINE = 0.6
 """Of a collector's deadline, how long it waits for a driver: it must still be able to say that the driver hangs."""
@@ -94,7 +94,7 @@ class Sources:
     @cached_property
     def amd(self) -> Any:
         """AMD's GPUs: an ``AmdGpuSource`` and a ``GpuSource`` in one."""
-        from opsk.telemetry.amdgpu import SysfsAmdGpus
+        from opsk.telemetry.gpu.amd.source import SysfsAmdGpus
 
         return SysfsAmdGpus(self.settings.sysfs)
 
@@ -130,6 +130,6 @@ class Sources:
     @cached_property
     def driver(self) -> NvidiaDriver:
         """NVIDIA's driver: GPUs and events."""
-        from opsk_exporters.gpu_source import NvidiaDriver
+        from opsk_exporters.gpu.source import NvidiaDriver
 
         return NvidiaDriver()

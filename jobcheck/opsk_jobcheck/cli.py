@@ -17,17 +17,17 @@ from opsk.text import escape, format_json
 from opsk.units import KIB, MIB
 from opsk.workload.advice_record import Verdict
 from opsk.workload.workload import Problem, Workload
-from opsk_jobcheck.advice import Advice
-from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.document import document
-from opsk_jobcheck.live.once import asked_now
-from opsk_jobcheck.live.wanted import wanted_nodes
-from opsk_jobcheck.readers.directives import directive_options
-from opsk_jobcheck.readers.script import read_script
-from opsk_jobcheck.readers.typed import typed_request
-from opsk_jobcheck.rendering import Detail, detail_of, is_ascii_only, lines, per_task
-from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site import site_adviser
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.document import document
+from opsk_jobcheck.advice.rendering import Detail, detail_of, is_ascii_only, lines, per_task
+from opsk_jobcheck.cluster_state.wanted import wanted_nodes
+from opsk_jobcheck.scripts.sbatch.directives import directive_options
+from opsk_jobcheck.scripts.script import read_script
+from opsk_jobcheck.scripts.typed import typed_request
+from opsk_jobcheck.service.one_reading import asked_now
+from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.submission.request import SlurmRequest
 
 MAX_SCRIPT_BYTES = 4 * MIB
 """Slurm's own default limit (``MaxScriptSize`` of slurm.conf, 4 MiB): nothing larger can be submitted."""

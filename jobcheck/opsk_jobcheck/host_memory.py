@@ -18,8 +18,8 @@ from opsk.workload.memory_settings import fraction_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan
 from opsk.workload.workload import Problem, Workload
-from opsk_jobcheck.readers.deepspeed import ELSEWHERE, PARTLY
-from opsk_jobcheck.request import MEMORY_OPTIONS
+from opsk_jobcheck.scripts.settings.deepspeed_config import ELSEWHERE, PARTLY
+from opsk_jobcheck.submission.request import MEMORY_OPTIONS
 
 _FRACTION = "optimizer.offload_fraction"
 _OPEN = (PARTLY, ELSEWHERE)

@@ -6,7 +6,7 @@ import sys
 
 from opsk.config import load_site
 from opsk.lab.parts import LabPart, LabSite, PartDaemon
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 
 
 def advisor_part(site: LabSite) -> LabPart:

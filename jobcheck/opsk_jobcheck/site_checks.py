@@ -17,9 +17,9 @@ from opsk import __version__
 from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import controller_here, slurm_folder
 from opsk.units import MIB
-from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
-from opsk_jobcheck.live.heading import MAX_AGE_S, LiveHead
-from opsk_jobcheck.protocol import HEADER_BYTES, VERSION, frame
+from opsk_jobcheck.cluster_state.heading import MAX_AGE_S, LiveHead
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS, hook_settings, hook_text
+from opsk_jobcheck.submission.protocol import HEADER_BYTES, VERSION, frame
 
 INSTALL = "opsk advisor --install-hooks {folder}"
 PLUGINS = {"job_submit.lua": "JobSubmitPlugins", "cli_filter.lua": "CliFilterPlugins"}

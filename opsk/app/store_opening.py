@@ -22,7 +22,7 @@ def site_url() -> str:
     """
     if find_spec("sqlmodel") is None or find_spec("alembic") is None:
         raise StoreError("the store is not installed here", hint='install it with: pip install "opsk[store]"')
-    from opsk.store.urls import default_url
+    from opsk.store.database.urls import default_url
 
     return load_site().store.url or default_url()
 
@@ -36,6 +36,6 @@ def site_store(*, writing: bool = True) -> Engine:
         It is not installed, or cannot be opened.
     """
     url = site_url()
-    from opsk.store.engine import open_store
+    from opsk.store.database.engine import open_store
 
     return open_store(url, writing=writing)

@@ -8,19 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from opsk.calibration.conventions import measured_step_s
-from opsk.calibration.cross_validation import CrossValidation, ErrorFigures, cross_validate, figures_by
+from opsk.calibration.accuracy.cross_validation import CrossValidation, ErrorFigures, cross_validate, figures_by
+from opsk.calibration.accuracy.residuals import (
+    memory_offset_log_sigma,
+    memory_offsets,
+    memory_residuals,
+    time_residuals,
+)
 from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, unit_of
-from opsk.calibration.fit import Fit, FitSettings, Start, TimedRun, fit_time
-from opsk.calibration.residuals import memory_offset_log_sigma, memory_offsets, memory_residuals, time_residuals
-from opsk.calibration.runs import Run
-from opsk.calibration.site_fit import linear_site
-from opsk.calibration.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
-from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
-from opsk.costmodel.inputs import TIME_INPUTS
-from opsk.costmodel.nearness import ASPECTS, Case, case_of
-from opsk.costmodel.shipped import DEFAULT
+from opsk.calibration.fitting.fit import Fit, FitSettings, Start, TimedRun, fit_time
+from opsk.calibration.fitting.site_fit import linear_site
+from opsk.calibration.fitting.spread import COVERAGE, FittedSpread, Residuals, coverage, coverage_unseen, fitted_spread
+from opsk.calibration.runs.conventions import measured_step_s
+from opsk.calibration.runs.runs import Run
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency, Spread
+from opsk.costmodel.efficiency.nearness import ASPECTS, Case, case_of
 from opsk.costmodel.table import FloatColumn
+from opsk.costmodel.uncertainty.inputs import TIME_INPUTS
 from opsk.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""How is a fit written down, so that a person can judge every value and `opsk.costmodel.shipped` can read it back?"""
+"""Writes a fit as TOML that a person can judge and `opsk.costmodel.efficiency.default` can read back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from opsk.calibration.fit import FittedParameter
-from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.shipped import OTHER
+from opsk.calibration.fitting.fit import FittedParameter
+from opsk.costmodel.efficiency.default import OTHER
+from opsk.costmodel.efficiency.efficiency import Efficiency
 
 DIGITS = 4
 """Significant digits that are written; no parameter is known better than to a few percent."""

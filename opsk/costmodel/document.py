@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opsk.costmodel.table import MOMENTS, EnergyTable, FloatColumn, MemoryTable, PredictionTable, Range, TimeTable
-from opsk.costmodel.verdict import verdict_of
+from opsk.costmodel.uncertainty.verdict import verdict_of
 
 
 def prediction_document(table: PredictionTable, index: int) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from opsk.costmodel.elementwise import exp, hypot, log, minimum
 from opsk.costmodel.machine import Machine
 from opsk.costmodel.power import STATE_FRACTIONS
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import EnergyTable, FloatColumn, Range, TimeTable
 
 POWER_LOG_SIGMA = 0.14

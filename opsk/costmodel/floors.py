@@ -26,26 +26,26 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from opsk.costmodel.communication import data_parallel, layer_communication, tied_embedding
-from opsk.costmodel.efficiency import Efficiency, SoftwareColumns
+from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareColumns
 from opsk.costmodel.elementwise import any_of
-from opsk.costmodel.flops import step_flop
-from opsk.costmodel.layer_time import LayerTime, layer_time
 from opsk.costmodel.machine import Machine, machine_of
 from opsk.costmodel.memory.activations import layer_bytes
 from opsk.costmodel.memory.buffers import buffers_of, nccl_bytes
 from opsk.costmodel.memory.modules import moves_activations
 from opsk.costmodel.memory.peak import peak_memory
 from opsk.costmodel.memory.states import state_bytes
-from opsk.costmodel.offset import factor_of
-from opsk.costmodel.optimizer_time import optimizer_s, trained_parameters
-from opsk.costmodel.parameters import ParameterCount, count_parameters
-from opsk.costmodel.pipeline import Stages, stages_of
 from opsk.costmodel.power import STATE_FRACTIONS
-from opsk.costmodel.shape import ShapeColumns, shape_of
-from opsk.costmodel.shares import Shares, shares_of
-from opsk.costmodel.step_time import stage_work, step_parts, straggling
+from opsk.costmodel.sizes.flops import step_flop
+from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
+from opsk.costmodel.sizes.pipeline import Stages, stages_of
+from opsk.costmodel.sizes.shape import ShapeColumns, shape_of
+from opsk.costmodel.sizes.shares import Shares, shares_of
 from opsk.costmodel.table import OFFLOADS, RECOMPUTES, FloatColumn, IntColumn, PlanTable
+from opsk.costmodel.time.communication import data_parallel, layer_communication, tied_embedding
+from opsk.costmodel.time.layer_time import LayerTime, layer_time
+from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
+from opsk.costmodel.time.step_time import stage_work, step_parts, straggling
+from opsk.costmodel.uncertainty.offset import factor_of
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Recompute
@@ -361,7 +361,7 @@ def _replicas_s(family: _Family, parameters: ParameterCount) -> FloatColumn:
 def _links_s(family: _Family, parameters: ParameterCount | None = None) -> FloatColumn:
     """Return for how long the busier of NVLink and NIC carries what every plan of the family sends [s].
 
-    No plan's computation and communication take less (`opsk.costmodel.step_time`). Without ``parameters`` the
+    No plan's computation and communication take less (`opsk.costmodel.time.step_time`). Without ``parameters`` the
     data-parallel communication is left out.
     """
     shares, machine = family.shares, family.machine

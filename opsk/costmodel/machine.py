@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from opsk.costmodel.efficiency import Efficiency, GpuEfficiency
-from opsk.costmodel.kernel_rates import generation_of
+from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency
+from opsk.costmodel.efficiency.kernel_rates import generation_of
 from opsk.costmodel.power import host_w, network_w
 from opsk.costmodel.table import PRECISIONS, FloatColumn, IntColumn
 from opsk.errors import InputError
@@ -49,7 +49,7 @@ class Machine:
     ``peak_flop_per_s`` is the catalogue's dense peak (for MFU); ``matmul_`` and ``plain_flop_per_s`` are the reached
     rates of large projections, and of products that stay in 16 bits; ``attention_flop_per_s`` is that of fused
     attention if its kernels reached what products do, and ``generation`` the chip generation whose kernels run
-    (`opsk.costmodel.attention`). ``launch_factor`` is `GpuSpec.launch_factor`.
+    (`opsk.costmodel.time.attention`). ``launch_factor`` is `GpuSpec.launch_factor`.
     ``host_w`` and ``network_w`` are what one GPU's share of its host and of the compute network draws.
     ``nccl_channels`` are those of a communicator. ``is_rail_only`` and ``reduces_in_network`` are 1.0 for a fabric
     without spines between rails, and for one whose switches reduce. ``capacity_bytes`` is what processes can be given

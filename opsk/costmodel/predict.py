@@ -8,18 +8,18 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.energy import step_energy
 from opsk.costmodel.machine import Machine, machine_of, machines_of
 from opsk.costmodel.memory.peak import peak_memory
-from opsk.costmodel.offset import factor_of, fuller, slower
-from opsk.costmodel.parameters import ParameterCount, count_parameters
-from opsk.costmodel.pipeline import Stages, stages_of
-from opsk.costmodel.shape import ShapeColumns, shape_of, shapes_of
-from opsk.costmodel.shares import Shares, shares_of
-from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.step_time import step_seconds, step_time
+from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
+from opsk.costmodel.sizes.pipeline import Stages, stages_of
+from opsk.costmodel.sizes.shape import ShapeColumns, shape_of, shapes_of
+from opsk.costmodel.sizes.shares import Shares, shares_of
 from opsk.costmodel.table import FloatColumn, PlanTable, PredictionTable, first_of
+from opsk.costmodel.time.step_time import step_seconds, step_time
+from opsk.costmodel.uncertainty.offset import factor_of, fuller, slower
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from opsk.costmodel.parameters import total_parameters
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape
 from opsk.workload.modules import OffloadModule, RecomputeModule

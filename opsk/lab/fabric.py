@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from opsk.errors import LabError
+from opsk.fabric.design import rail_optimized_net
+from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
+from opsk.fabric.rails import find_rails
 from opsk.lab.launcher import Launcher
 from opsk.lab.record import LabRecord
 from opsk.slurm.topology.tree import write_tree
-from opsk.topology.design import rail_optimized_net
-from opsk.topology.ibnetdiscover import read_ibnetdiscover
-from opsk.topology.rails import find_rails
 
 SPEED = "HDR"
 """The fastest link that ibsim 0.10 simulates."""

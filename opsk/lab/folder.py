@@ -77,7 +77,7 @@ class LabFolder:
 
     @property
     def nodes(self) -> Path:
-        """One directory for each node with an exporter: the devices that it reads; see `opsk.lab.machine`."""
+        """One directory for each node with an exporter: the devices that it reads; see `opsk.lab.machine.machine`."""
         return self.run / "nodes"
 
     @property

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from opsk.errors import InputError
+from opsk.fabric.design import MAX_PORTS
 from opsk.hostlist import fold
-from opsk.topology.design import MAX_PORTS
 
 LARGEST = {"nodes": 512, "gpus": 16, "hcas": 16, "leaves": 64, "spines": 64}
 """Every node is a real slurmd on this machine, and ibsim holds 256 switches and 2,048 HCAs unless told otherwise."""

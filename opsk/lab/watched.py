@@ -1,7 +1,7 @@
 """What do exporters of a lab's nodes need? Devices to read, a prolog that says which job has them, a NVML stand-in.
 
-The first few nodes get a folder of their own each; see `opsk.lab.machine`. The exporter's processes are started by its
-own lab part, above this package.
+The first few nodes get a folder of their own each; see `opsk.lab.machine.machine`. The exporter's processes are started
+by its own lab part, above this package.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from opsk.errors import LabError
 from opsk.lab.launcher import Launcher
-from opsk.lab.machine import Hca, MachineFolder, new_machine, save_machine
-from opsk.lab.machine_sysfs import lay_out_sysfs
-from opsk.lab.machine_time import change
-from opsk.lab.machine_work import Work
-from opsk.lab.nvml_standin import STATE_VARIABLE, build, fingerprint
+from opsk.lab.machine.clock import change
+from opsk.lab.machine.machine import Hca, MachineFolder, new_machine, save_machine
+from opsk.lab.machine.nvml_standin import STATE_VARIABLE, build, fingerprint
+from opsk.lab.machine.sysfs import lay_out_sysfs
+from opsk.lab.machine.work import Work
 from opsk.lab.parts import LabSite
 from opsk.lab.slurm_files import deploy_folder, postmortem_folder, short_host
 

@@ -1,1 +1,1 @@
-"""Carrying out what `opsk.planner.remap` proposes: with a journal, so that it can be gone on with and taken back."""
+"""Carrying out what `opsk.planning.remap` proposes: with a journal, so that it can be gone on with and taken back."""

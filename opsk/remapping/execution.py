@@ -18,8 +18,8 @@ from opsk.remapping.decision import Decision, read_launched, write_document
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping, RunState, StepState
 from opsk.remapping.running import Run, run_command
 from opsk.remapping.world import changes, world_of
+from opsk.slurm.commands.remap_commands import Who, state_of
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import Who, state_of
 
 _MOST_WAITED_S = 180.0
 """A job that is requeued is COMPLETING while its processes are killed and epilogs run."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opsk.errors import InputError, OpskError, SlurmError
 from opsk.job_key import JobKey
-from opsk.planner.order import slurm_order
+from opsk.planning.placement.node_order import slurm_order
 from opsk.remapping.decision import (
     Decision,
     Launched,
@@ -26,8 +26,8 @@ from opsk.remapping.decision import (
 )
 from opsk.remapping.execution import Cluster
 from opsk.remapping.running import Run, run_command
+from opsk.slurm.commands.remap_commands import STALE
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import STALE
 
 _FIRST_PORT, _PORTS = 15000, 15000
 """Below the ports that Linux hands out by itself (32768 and up)."""

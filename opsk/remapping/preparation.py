@@ -11,16 +11,16 @@ from pathlib import Path
 
 from opsk.errors import InputError
 from opsk.job_key import JobKey
-from opsk.planner.remap.preview import hosts_of
-from opsk.planner.remap.terms import Terms
-from opsk.planner.remap.values import Answer, Option, Way
+from opsk.planning.remap.preview import hosts_of
+from opsk.planning.remap.terms import Terms
+from opsk.planning.remap.values import Answer, Option, Way
 from opsk.remapping.actions import Before, Look, Step, nodes_in
 from opsk.remapping.decision import Decision, Launched, decision_file, launched_file, read_launched
 from opsk.remapping.journal import PlannedRemap, new_id
 from opsk.remapping.running import caller_name, for_whom, is_mine
 from opsk.remapping.world import World, world_of
+from opsk.slurm.commands.remap_commands import Command, Where, Who
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import Command, Where, Who
 
 _DRAIN = "nodename"
 

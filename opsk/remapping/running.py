@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from opsk.errors import OpskError
-from opsk.slurm.command import DEADLINE_S, CommandClient, command_environment
+from opsk.slurm.commands.command import DEADLINE_S, CommandClient, command_environment
+from opsk.slurm.commands.remap_commands import Command, Where, Who
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import Command, Where, Who
 
 _MOST_SAID = 300
 _RIGHTS_DEADLINE_S = 5.0

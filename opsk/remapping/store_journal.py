@@ -9,7 +9,7 @@ from typing import cast, get_args
 
 from opsk.errors import OpskError
 from opsk.remapping.journal import Journal, Line, PlannedRemap, Remapping
-from opsk.store.remaps import RemapMoved, RemapProposed, RemapState, RemapStep, StepState
+from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapState, RemapStep, StepState
 from opsk.store.writing import Record, Writer
 
 _STATES = get_args(RemapState)

@@ -10,7 +10,7 @@ from opsk.remapping.actions import OUR_REASON, ActionKind, Before, Look, Step, n
 from opsk.remapping.execution import Applied, ExecutionContext, look
 from opsk.remapping.journal import Line, Remapping
 from opsk.remapping.running import is_mine
-from opsk.slurm.remap_commands import Command, Who, release_job, resume
+from opsk.slurm.commands.remap_commands import Command, Who, release_job, resume
 
 _NEVER = {
     ActionKind.REQUEUE: "the job left its nodes: Slurm gives none back to a job that was requeued",

@@ -12,8 +12,8 @@ from typing import TypeVar
 from opsk.config import load_site
 from opsk.errors import ConfigError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.command import DEADLINE_S, CommandClient
-from opsk.slurm.pyslurm_client import PyslurmClient, PyslurmUnusableError, conf_problem
+from opsk.slurm.commands.command import DEADLINE_S, CommandClient
+from opsk.slurm.pyslurm.client import PyslurmClient, PyslurmUnusableError, conf_problem
 from opsk.slurm.records import JobRecord, NodeRecord
 
 VARIABLE = "OPSK_SLURM_ADAPTER"

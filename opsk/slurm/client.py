@@ -1,7 +1,7 @@
 """What may opsk ask of Slurm? The port; `opsk.slurm.choice.slurm_client` says which adapter answers.
 
-There are two, which pass one suite of tests: `opsk.slurm.command.CommandClient` on Slurm's commands and
-`opsk.slurm.pyslurm_client.PyslurmClient` on pyslurm in a process of its own.
+There are two, which pass one suite of tests: `opsk.slurm.commands.command.CommandClient` on Slurm's commands and
+`opsk.slurm.pyslurm.client.PyslurmClient` on pyslurm in a process of its own.
 """
 
 from __future__ import annotations

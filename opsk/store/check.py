@@ -10,15 +10,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col, select
 
 from opsk.errors import InputError, StoreError
-from opsk.store.engine import NOT_OPENED
+from opsk.store.database.engine import NOT_OPENED
+from opsk.store.database.errors import store_error
+from opsk.store.database.network_files import network_mount
+from opsk.store.database.schema import differences, newest, revision_of, revisions
+from opsk.store.database.tables import RemapMoveRow, RemapRow, RemapStepRow
+from opsk.store.database.transactions import read
+from opsk.store.database.urls import file_of
 from opsk.store.export import export
-from opsk.store.failing import store_error
-from opsk.store.network_files import network_mount
-from opsk.store.remaps import STATES
-from opsk.store.schema import differences, newest, revision_of, revisions
-from opsk.store.tables import RemapMoveRow, RemapRow, RemapStepRow
-from opsk.store.transactions import read
-from opsk.store.urls import file_of
+from opsk.store.records.remaps import STATES
 from opsk.store.writing import decode
 
 _MOST_OF_A_KIND = 20

@@ -9,18 +9,18 @@ from sqlalchemy import Engine
 from sqlmodel import Session, SQLModel, col, select
 
 from opsk.errors import InputError
-from opsk.store import tables
-from opsk.store.advice import AdviceGiven
-from opsk.store.clusters import ClusterSeen
-from opsk.store.failures import FailureSeen
-from opsk.store.jobs import JobSeen
-from opsk.store.kept_text import unpacked
-from opsk.store.measured import Measured
-from opsk.store.records import record_of
-from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep
-from opsk.store.reports import report_of
-from opsk.store.snapshots import SnapshotSeen
-from opsk.store.transactions import read
+from opsk.store.database import tables
+from opsk.store.database.transactions import read
+from opsk.store.records.advice import AdviceGiven
+from opsk.store.records.clusters import ClusterSeen
+from opsk.store.records.failures import FailureSeen
+from opsk.store.records.jobs import JobSeen
+from opsk.store.records.measured import Measured
+from opsk.store.records.record import record_of
+from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
+from opsk.store.records.reports import report_of
+from opsk.store.records.snapshots import SnapshotSeen
+from opsk.store.text import unpacked
 from opsk.store.writing import Record, Writer, Written, decode, encode
 
 _AT_ONCE = 500

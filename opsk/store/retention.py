@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, delete, func, tuple_
 from sqlmodel import Session, col, select
 
-from opsk.store.failing import store_error
-from opsk.store.kinds import KINDS, Kind
-from opsk.store.tables import RemapRow
-from opsk.store.transactions import read, write
+from opsk.store.database.errors import store_error
+from opsk.store.database.tables import RemapRow
+from opsk.store.database.transactions import read, write
+from opsk.store.records.kinds import KINDS, Kind
 
 _AT_ONCE = 2000
 """Rows in one transaction: writers wait no longer than it takes to remove so many."""

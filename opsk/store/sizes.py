@@ -8,10 +8,10 @@ from datetime import datetime
 from sqlalchemy import Engine, func, text
 from sqlmodel import Session, select
 
-from opsk.store.kinds import KINDS, Kind
-from opsk.store.tables import METADATA
-from opsk.store.transactions import read
-from opsk.store.urls import file_of
+from opsk.store.database.tables import METADATA
+from opsk.store.database.transactions import read
+from opsk.store.database.urls import file_of
+from opsk.store.records.kinds import KINDS, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,16 +19,16 @@ from sqlalchemy import Engine
 from sqlmodel import Session
 
 from opsk.errors import InputError
-from opsk.store.advice import AdviceGiven, keep_advice
-from opsk.store.clusters import ClusterSeen, keep_cluster
-from opsk.store.failures import FailureSeen, keep_failure
-from opsk.store.jobs import JobSeen, keep_job
-from opsk.store.kept_text import kept_texts
-from opsk.store.measured import Measured, keep_measured
-from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep, keep_move, keep_remap, keep_step
-from opsk.store.reports import Report, keep_report
-from opsk.store.snapshots import SnapshotSeen, keep_snapshot
-from opsk.store.transactions import write
+from opsk.store.database.transactions import write
+from opsk.store.records.advice import AdviceGiven, keep_advice
+from opsk.store.records.clusters import ClusterSeen, keep_cluster
+from opsk.store.records.failures import FailureSeen, keep_failure
+from opsk.store.records.jobs import JobSeen, keep_job
+from opsk.store.records.measured import Measured, keep_measured
+from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep, keep_move, keep_remap, keep_step
+from opsk.store.records.reports import Report, keep_report
+from opsk.store.records.snapshots import SnapshotSeen, keep_snapshot
+from opsk.store.text import kept_texts
 
 Record = (
     ClusterSeen

@@ -105,7 +105,7 @@ class OptimizerStep(StrEnum):
 
 
 class Attention(StrEnum):
-    """Which kernel computes fused attention (`opsk.costmodel.attention`)."""
+    """Which kernel computes fused attention (`opsk.costmodel.time.attention`)."""
 
     AUTO = "auto"
     """What the software takes by default on the GPU."""
@@ -123,7 +123,7 @@ class Attention(StrEnum):
 
 
 class Schedule(StrEnum):
-    """In which order a pipeline stage works on micro-batches (formulas: `opsk.costmodel.pipeline`)."""
+    """In which order a pipeline stage works on micro-batches (formulas: `opsk.costmodel.sizes.pipeline`)."""
 
     ONE_F_ONE_B = "1f1b"
     """One forward, one backward; interleaved where ``vpp`` > 1."""

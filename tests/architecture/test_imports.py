@@ -25,9 +25,9 @@ def loaded_by(statement: str) -> set[str]:
     [
         ("import opsk", ()),
         ("import opsk.cli.main", ()),
-        ("import opsk.slurm.command", ()),
-        ("import opsk.telemetry.infiniband", ()),
-        ("import opsk.telemetry.host", ("psutil",)),
+        ("import opsk.slurm.commands.command", ()),
+        ("import opsk.telemetry.network.infiniband", ()),
+        ("import opsk.telemetry.host.usage", ("psutil",)),
         ("import opsk_exporters.cli", ("prometheus_client",)),
         # The table and the JSON of `opsk top` must work on a node that has no Textual.
         ("import opsk_tui.cli", ()),

@@ -10,9 +10,9 @@ _OF_BYTES = re.compile(r"byte|_(KIB|MIB|GIB)\b", re.IGNORECASE)
 EXEMPT = frozenset(
     {
         "opsk/units.py",
-        "opsk/slurm/pyslurm_child.py",  # runs on a Python that need not have opsk
+        "opsk/slurm/pyslurm/child.py",  # runs on a Python that need not have opsk
         "opsk/postmortem/evidence/recorder_child.py",  # runs isolated, without site-packages
-        "opsk/slurm/accounting.py",  # powers by sacct's letters
+        "opsk/slurm/commands/accounting.py",  # powers by sacct's letters
         "opsk/telemetry/progress/values.py",  # prose
     }
 )

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from opsk.config import load_site
-from opsk_jobcheck.hooks import ADVICE, HOOKS
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS
 
 EVERYTHING = {
     **{f"opsk_{what}": True for what in ("login", "controller", "node", "collect", "missed", "prometheus", "grafana")},

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from opsk.errors import StoreError
 from opsk.store.check import check
-from opsk.store.engine import connect, open_store, upgrade_store
+from opsk.store.database.engine import connect, open_store, upgrade_store
 from tests.fakes import database_servers
 
 NAME = "site_opsk"

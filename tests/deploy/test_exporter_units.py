@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_exporters.server import DEFAULT_LISTEN, ListenAddress
+from opsk_exporters.core.server import DEFAULT_LISTEN, ListenAddress
 
 FOLDER = Path("deploy/systemd")
 DROP_INS = ("job-environments.conf", "kernel-log.conf", "rapl.conf", "tls.conf", "training-logs.conf")

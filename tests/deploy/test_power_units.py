@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.ipmi import DEFAULT_FILE, DcmiFile
+from opsk.telemetry.power.ipmi import DEFAULT_FILE, DcmiFile
 from tests.fakes.powercap import FREEIPMI, fake_tool
 
 FOLDER = Path("deploy/systemd")

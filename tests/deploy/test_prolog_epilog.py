@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsk.job_key import JobKey
-from opsk.telemetry.job_files import JobFile, read_job_files
-from opsk_exporters.settings import Settings
+from opsk.telemetry.jobs.job_files import JobFile, read_job_files
+from opsk_exporters.core.settings import Settings
 from tests.fakes.advisor_process import eventually
 
 JOB = {

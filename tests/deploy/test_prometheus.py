@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk_exporters.collector import DEFAULT_DEADLINE_S
-from opsk_exporters.server import DEFAULT_LISTEN, ListenAddress
+from opsk_exporters.core.collector import DEFAULT_DEADLINE_S
+from opsk_exporters.core.server import DEFAULT_LISTEN, ListenAddress
 
 
 def seconds(text: str, key: str) -> float:

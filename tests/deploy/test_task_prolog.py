@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from opsk.planner.rank_map import NodeRanks, RankMap
-from tests.opsk.planner.test_rank_map import maps
+from opsk.planning.placement.rank_map import NodeRanks, RankMap
+from tests.opsk.planning.placement.test_rank_map import maps
 
 WHOLE = RankMap(
     job=7, nodes=(NodeRanks(node="n3", ranks=(0, 1)), NodeRanks(node="n1", ranks=(2, 3), gpus=(1, 0)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opsk.calibration.runs import parse_runs, read_runs
+from opsk.calibration.runs.runs import parse_runs, read_runs
 from tests.fakes.tables_of_runs import row, table
 
 FIGURES = {"runs": 7, "median": 0.091, "p90": 0.28, "bias": -0.01}

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from opsk.cli.main import opsk
 from opsk.config import PolicyRule, SiteConfig
-from opsk_exporters.settings import Settings
+from opsk_exporters.core.settings import Settings
 
 VARIABLE = re.compile(r"\bOPSK_[A-Z_]*[A-Z]\b")
 NOT_VARIABLES = {

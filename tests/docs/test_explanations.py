@@ -15,7 +15,7 @@ def text(root: Path, name: str) -> str:
 
 
 def test_every_fitted_parameter_is_explained_and_every_explained_one_is_there(root: Path) -> None:
-    tables = tomllib.loads((root / "opsk/costmodel/efficiency.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads((root / "opsk/costmodel/efficiency/efficiency.toml").read_text(encoding="utf-8"))
     fitted: set[str] = set()
     # [widths] says how well each of the others was fitted
     waiting = [value for name, value in tables.items() if isinstance(value, dict) and name != "widths"]

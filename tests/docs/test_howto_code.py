@@ -12,7 +12,8 @@ import pytest
 
 from opsk.postmortem.logs.lines import fields_of
 from opsk.postmortem.signatures import parse_signatures, signatures
-from opsk_jobcheck.readers import registry, script
+from opsk_jobcheck.scripts import script
+from opsk_jobcheck.scripts.frameworks import registry
 
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"^`((?:opsk|exporters|jobcheck)/[\w/]+\.py)`", re.MULTILINE)
@@ -41,7 +42,7 @@ class Page:
 
 def test_a_reader(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page(root / "docs/howto/add-a-reader.md", monkeypatch)
-    reader = sys.modules["opsk_jobcheck.readers.tinytrain"].TINYTRAIN_READER
+    reader = sys.modules["opsk_jobcheck.scripts.tinytrain"].TINYTRAIN_READER
     monkeypatch.setattr(script, "READERS", (*registry.READERS, reader))
     done = [test() for test in page.tests()]
     assert len(done) == 2
@@ -73,7 +74,7 @@ def test_a_signature(root: Path) -> None:
 def test_every_place_that_a_howto_names_is_there(root: Path) -> None:
     """`opsk/…`, `tests/…` and the like in the how-tos on extending opsk; what the reader is to make is left out."""
     made = {"opsk/telemetry/open_files.py", "exporters/opsk_exporters/open_files.py",
-            "jobcheck/opsk_jobcheck/readers/tinytrain.py", "tests/jobcheck/readers/test_tinytrain.py"}  # fmt: skip
+            "jobcheck/opsk_jobcheck/scripts/tinytrain.py", "tests/jobcheck/scripts/test_tinytrain.py"}  # fmt: skip
     missing = [
         f"{page.name}: {name}"
         for page in sorted((root / "docs").rglob("*.md"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsk.calibration.runs import parse_runs, read_runs
+from opsk.calibration.runs.runs import parse_runs, read_runs
 from opsk.workload.plan import Plan, Sharding
 from tests.fakes.tables_of_runs import row, table
 

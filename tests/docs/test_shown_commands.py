@@ -15,7 +15,7 @@ import pytest
 
 from opsk.cli.main import opsk
 from opsk.config import SiteConfig
-from opsk_exporters.settings import Settings
+from opsk_exporters.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "shown.py")))

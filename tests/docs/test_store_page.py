@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from opsk.store.tables import METADATA
+from opsk.store.database.tables import METADATA
 
 
 def test_the_page_is_what_the_tables_say(root: Path) -> None:

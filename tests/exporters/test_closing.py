@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import Metric
 
 from opsk.errors import TelemetryError
-from opsk.telemetry.gpu import GpuReading
-from opsk.telemetry.gpu_shared import SharedGpus
-from opsk.telemetry.nvml_calls import TIMEOUT
-from opsk.telemetry.power_balance import GpuPowerWatch, WatchedGpus
+from opsk.telemetry.gpu.nvml.calls import TIMEOUT
+from opsk.telemetry.gpu.samples import GpuReading
+from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.power.balance import GpuPowerWatch, WatchedGpus
 from opsk_exporters.catalogue import COLLECTORS, make_collectors
-from opsk_exporters.collector import Scraper
-from opsk_exporters.gpu_source import NvidiaDriver
+from opsk_exporters.core.collector import Scraper
+from opsk_exporters.gpu.source import NvidiaDriver
 from opsk_exporters.sources import Sources
 from tests.fakes.every_metric import every_node
 from tests.fakes.threads import all_end

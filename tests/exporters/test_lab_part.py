@@ -14,8 +14,8 @@ from opsk.lab.parts import EXPORTER, LabSite, known_parts
 from opsk.lab.prometheus import write_prometheus
 from opsk.lab.shape import LabShape
 from opsk.lab.slurm_files import deploy_folder
+from opsk_exporters.core.settings import load_settings
 from opsk_exporters.lab_part import exporter_part
-from opsk_exporters.settings import load_settings
 
 PORTS = {"n0": 20105, "n1": 20106}
 SHOWN = """JobId=12 JobName=llama

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from opsk_exporters.catalogue import COLLECTORS
-from opsk_exporters.collector import Scraper
-from opsk_exporters.exposition import Writer
-from opsk_exporters.server import registry
+from opsk_exporters.core.collector import Scraper
+from opsk_exporters.core.exposition import Writer
+from opsk_exporters.core.server import registry
 from tests.fakes.every_metric import every_collector, every_node
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from opsk.config import load_site
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advisor_process import eventually
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, answers, terminal
 from tests.fakes.warm_opsk import run as run_warm

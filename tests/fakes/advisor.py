@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from opsk.config import load_site
-from opsk_jobcheck.service import serve
+from opsk_jobcheck.service.service import serve
 
 if __name__ == "__main__":
     config = Path(sys.argv[1])

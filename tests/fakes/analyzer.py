@@ -13,9 +13,9 @@ from pathlib import Path
 
 from opsk.config import SiteConfig
 from opsk.errors import ConfigError
-from opsk_jobcheck.analysis import Analysis, AnalysisRequest
-from opsk_jobcheck.stored import short_hash
-from opsk_jobcheck.worker import run
+from opsk_jobcheck.service.advice_cache import short_hash
+from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest
+from opsk_jobcheck.service.worker import run
 
 
 class OrderedThinker:

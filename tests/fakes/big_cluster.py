@@ -12,13 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from opsk.planner.events.values import Event, Part, Severity
-from opsk.planner.losses.values import Cause, Finding, Losses
+from opsk.diagnosis.events.values import Event, Part, Severity
+from opsk.diagnosis.losses.values import Cause, Finding, Losses
+from opsk.slurm.commands.remap_commands import Who
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import Who
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.feed_port import JobDetails, RankTable
-from opsk_tui.view import (
+from opsk_tui.data.feed_port import JobDetails, RankTable
+from opsk_tui.data.view import (
     ClusterView,
     FabricView,
     GpuTable,

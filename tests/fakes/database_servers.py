@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from sqlalchemy import create_engine, text
 
-from opsk.store.urls import store_url
+from opsk.store.database.urls import store_url
 
 READY_WITHIN_S = 60.0
 _POLL_S = 0.05

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsk.topology.fabric import Cable, Fabric
-from opsk.topology.forwarding import far_end
+from opsk.fabric.fabric import Cable, Fabric
+from opsk.fabric.forwarding import far_end
 
 End = tuple[str, int]
 _GBPS = {

@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsk.telemetry.background import Latest
-from opsk.telemetry.gpu import GpuReading, GpuSample, LostGpu, RetiredPages
-from opsk.telemetry.imex import ImexSample
-from opsk.telemetry.ipmi import DcmiPower
-from opsk.telemetry.power_balance import GpuPowerTotal
-from opsk.telemetry.services import ServiceSample
-from opsk_exporters import power, reports, slurm
+from opsk.telemetry.gpu.imex import ImexSample
+from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu, RetiredPages
+from opsk.telemetry.host.services import ServiceSample
+from opsk.telemetry.power.balance import GpuPowerTotal
+from opsk.telemetry.power.ipmi import DcmiPower
 from opsk_exporters.catalogue import COLLECTORS
-from opsk_exporters.collector import Collector
-from opsk_exporters.gpu import GpuCollector
-from opsk_exporters.infiniband_names import COUNTERS, EXTENDED, HARDWARE
+from opsk_exporters.core.collector import Collector
+from opsk_exporters.gpu.collector import GpuCollector
+from opsk_exporters.jobs import reports
+from opsk_exporters.network.names import COUNTERS, EXTENDED, HARDWARE
+from opsk_exporters.power import collector as power
+from opsk_exporters.slurm import collector as slurm
 from opsk_exporters.sources import Sources
 from tests.fakes.amdgpu_tree import AmdTree, Table15
 from tests.fakes.full_node import FullNode, full_node

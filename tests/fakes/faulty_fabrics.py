@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Cable, Fabric, Fault, Hca, Switch
-from opsk.topology.link_speed import link_bytes_per_s
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.fabric import Cable, Fabric, Fault, Hca, Switch
+from opsk.fabric.link_speed import link_bytes_per_s
 
 DGX_DEVICES = tuple(f"mlx5_{index}" for index in (0, 3, 4, 5, 6, 9, 10, 11))
 """The eight compute HCAs of a node whose other four are storage and management ports."""

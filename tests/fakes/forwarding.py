@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.topology.fabric import Fabric
-from opsk.topology.forwarding import far_end
-from opsk.topology.graph import switch_neighbours, tiers
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.forwarding import far_end
+from opsk.fabric.graph import switch_neighbours, tiers
 
 Tables = dict[str, dict[int, int]]
 

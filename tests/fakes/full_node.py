@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from opsk_exporters.settings import Settings
+from opsk_exporters.core.settings import Settings
 from tests.fakes.amdgpu_tree import AmdTree
 from tests.fakes.cgroup_tree import CgroupV2
 from tests.fakes.powercap import PowerTree

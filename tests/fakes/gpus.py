@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.telemetry.gpu import (
+from opsk.telemetry.gpu.samples import (
     EccCount,
     FabricSample,
     GpuActivity,

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opsk_jobcheck.hooks import SETTINGS
+from opsk_jobcheck.service.hooks import SETTINGS
 
 HARNESS = Path(__file__).with_name("slurm_for_lua.lua")
 INTERPRETERS = ("lua5.1", "lua5.3", "lua5.4")

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
-from opsk.costmodel.kernel_rates import IDEAL_GENERATION, generation_of
+from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareColumns
+from opsk.costmodel.efficiency.kernel_rates import IDEAL_GENERATION, generation_of
 from opsk.costmodel.machine import Machine
 
 FLOP_PER_S = 1e14

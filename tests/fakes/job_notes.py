@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opsk.telemetry.cgroups import CgroupReader
-from opsk.telemetry.job_map import JobMapper
+from opsk.telemetry.host.cgroups import CgroupReader
+from opsk.telemetry.jobs.job_map import JobMapper
 from tests.fakes.cgroup_tree import CgroupV2
 
 BOOTED = 1_700_000_000

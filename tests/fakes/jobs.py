@@ -5,7 +5,7 @@ from __future__ import annotations
 from opsk.errors import SlurmError
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.data import JobView, advice_of
+from opsk_tui.data.values import JobView, advice_of
 
 HOSTILE_NAME = "[red]x[/red][@click=app.quit]y[/] \x1b]0;title\x07\u202etxt\x9b2J"
 

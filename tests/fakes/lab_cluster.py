@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import Metric
 from prometheus_client.utils import floatToGoString
 
-from opsk.telemetry.congestion import CongestionMeter
-from opsk.telemetry.gpu import GpuReading
-from opsk.telemetry.host import HostSample
-from opsk.telemetry.job_map import JobMap
-from opsk.telemetry.rails_file import RailsReading
-from opsk.telemetry.services import ServiceSample
-from opsk_exporters.gpu import GpuCollector
-from opsk_exporters.host import HostCollector
-from opsk_exporters.infiniband import InfinibandCollector
-from opsk_exporters.jobs import JobsCollector
-from opsk_exporters.xids import XidCollector
+from opsk.telemetry.gpu.samples import GpuReading
+from opsk.telemetry.host.services import ServiceSample
+from opsk.telemetry.host.usage import HostSample
+from opsk.telemetry.jobs.job_map import JobMap
+from opsk.telemetry.network.congestion import CongestionMeter
+from opsk.telemetry.network.rails_file import RailsReading
+from opsk_exporters.gpu.collector import GpuCollector
+from opsk_exporters.gpu.xids import XidCollector
+from opsk_exporters.host.collector import HostCollector
+from opsk_exporters.jobs.collector import JobsCollector
+from opsk_exporters.network.infiniband import InfinibandCollector
 from tests.fakes.lab_node import NODES, STEP_S, TRAINING, Moment, Node, uuid, wave
 
 CLUSTER = "lab"

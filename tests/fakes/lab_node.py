@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from opsk.telemetry.cgroups import JobCgroup
-from opsk.telemetry.gpu import EccCount, GpuActivity, GpuReading, GpuSample, LostGpu, NvLinkSample, RowRemap
-from opsk.telemetry.host import DiskSample, HostSample, InterfaceSample
-from opsk.telemetry.infiniband import DeviceSample, PortSample
-from opsk.telemetry.job_map import JobGpu, JobMap, JobRun
-from opsk.telemetry.rails_file import PortPlace, RailsReading
+from opsk.telemetry.gpu.samples import EccCount, GpuActivity, GpuReading, GpuSample, LostGpu, NvLinkSample, RowRemap
+from opsk.telemetry.host.cgroups import JobCgroup
+from opsk.telemetry.host.usage import DiskSample, HostSample, InterfaceSample
+from opsk.telemetry.jobs.job_map import JobGpu, JobMap, JobRun
+from opsk.telemetry.network.infiniband import DeviceSample, PortSample
+from opsk.telemetry.network.rails_file import PortPlace, RailsReading
 from tests.fakes.gpus import h100, with_mig
 
 NODES = ("node1", "node2", "node3", "node4")

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from opsk.errors import InputError, SlurmError
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.rails import find_rails
 from opsk.hardware.catalog import cluster
-from opsk.planner.interference.wires import wires_of
-from opsk.planner.network import routes_of
+from opsk.planning.interference.wires import wires_of
+from opsk.planning.routing.routes_of_fabric import routes_of
 from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.rails import find_rails
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.live.polling import Round
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.cluster_state.polling import Round
 
 NODES = 16
 UNIT = 4

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.predict import predict
-from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.hardware import catalog
 from opsk.workload.model import ModelShape

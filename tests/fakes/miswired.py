@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Cable, Fabric, Fault, Hca
-from opsk.topology.link_speed import link_bytes_per_s
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.fabric import Cable, Fabric, Fault, Hca
+from opsk.fabric.link_speed import link_bytes_per_s
 
 RAILS = 4
 

@@ -13,12 +13,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from opsk.planner.ranks import RankGrid
-from opsk.planner.step_model import StepModel
-from opsk.planner.traffic import AXES, StepBytes
-from opsk.topology.fabric import Fabric
-from opsk.topology.leaf import Attachment
-from opsk.topology.rails import Rails
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.leaves.leaf import Attachment
+from opsk.fabric.rails import Rails
+from opsk.planning.placement.step_model import StepModel
+from opsk.planning.ranks import RankGrid
+from opsk.planning.routing.rank_traffic import AXES, StepBytes
 
 Seat = tuple[str, int]
 Message = tuple[int, int, float]

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from opsk.planner.remap.values import Kind, Move, Option, Predicted, Rendezvous, Way
-from opsk.planner.remap.values import Part as TimePart
-from opsk.slurm import remap_commands
-from opsk.slurm.remap_commands import Command
+from opsk.planning.remap.values import Kind, Move, Option, Predicted, Rendezvous, Way
+from opsk.planning.remap.values import Part as TimePart
+from opsk.slurm.commands import remap_commands
+from opsk.slurm.commands.remap_commands import Command
 from opsk.workload.plan import Plan
-from opsk_tui.feed_port import Choice, Outcome, Proposal, SeatPicture, Undoing
-from opsk_tui.view import (
+from opsk_tui.data.feed_port import Choice, Outcome, Proposal, SeatPicture, Undoing
+from opsk_tui.data.view import (
     JobView,
 )  # fmt: skip
 from tests.fakes.big_cluster import SLOTS, BigCluster

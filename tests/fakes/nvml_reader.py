@@ -14,7 +14,7 @@ import dataclasses
 import os
 from pathlib import Path
 from opsk.errors import OpskError
-from opsk.telemetry.nvml import NvmlGpus
+from opsk.telemetry.gpu.nvml.source import NvmlGpus
 
 now = [0.0]
 source = NvmlGpus(clock=lambda: now[0], sysfs=Path(os.environ.get("TEST_SYSFS", "/sys")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opsk.planner.losses.observation import (
+from opsk.diagnosis.losses.observation import (
     Axis,
     GpuActivity,
     HostActivity,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opsk.telemetry.progress.records import Event, StepRecord
 from opsk.telemetry.progress.stream import ProgressReader
-from opsk_exporters.training import TrainingCollector
+from opsk_exporters.jobs.training import TrainingCollector
 from tests.fakes.job_notes import Node
 
 

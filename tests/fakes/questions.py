@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.predict import predict_one
-from opsk.costmodel.shipped import DEFAULT
 from opsk.hardware.catalog import cluster
 from opsk.workload.completion import complete
 from opsk.workload.workload import Workload
-from opsk_jobcheck.suggestions import Question
+from opsk_jobcheck.advice.suggestions import Question
 
 CLUSTER = cluster("superpod-h100")
 

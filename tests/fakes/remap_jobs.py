@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opsk.planner.network import routes_of
-from opsk.planner.remap.failure import Failure
-from opsk.planner.remap.named import Machine
-from opsk.planner.remap.situation import Hosts, Situation, prepare
-from opsk.planner.step_model import COMMUNICATION_ONLY
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.rails import Rails, find_rails
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY
+from opsk.planning.remap.failure import Failure
+from opsk.planning.remap.named import Machine
+from opsk.planning.remap.situation import Hosts, Situation, prepare
+from opsk.planning.routing.routes_of_fabric import routes_of
 from opsk.slurm.records import JobRecord
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.fabric import Fabric
-from opsk.topology.hb_domains import hb_domains
-from opsk.topology.rails import Rails, find_rails
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan
 

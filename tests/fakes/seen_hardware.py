@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from opsk.planner.events.observations import GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
+from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, Observations, PortSeen
 
 GPUS, RAILS, LINKS = 4, 2, 18
 RATE = 50e9

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from opsk.slurm.controller_text import Controller, Reservation
-from opsk.slurm.node_text import NodeLoad
-from opsk.slurm.queue_text import QueuedJobs
-from opsk.slurm.sdiag_text import CycleStatistics, SchedulerStatistics
+from opsk.slurm.commands.controller_text import Controller, Reservation
+from opsk.slurm.commands.node_text import NodeLoad
+from opsk.slurm.commands.queue_text import QueuedJobs
+from opsk.slurm.commands.sdiag_text import CycleStatistics, SchedulerStatistics
 
 T = TypeVar("T")
 NOW_UNIX_S = 1_800_000_000.0

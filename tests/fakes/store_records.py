@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from opsk.store.advice import AdviceGiven
-from opsk.store.clusters import ClusterSeen
-from opsk.store.failures import FailureSeen
-from opsk.store.jobs import JobSeen
-from opsk.store.measured import Measured
-from opsk.store.remaps import RemapMoved, RemapProposed, RemapStep
-from opsk.store.reports import Report
-from opsk.store.snapshots import SnapshotSeen
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.snapshot import as_snapshot
+from opsk.store.records.advice import AdviceGiven
+from opsk.store.records.clusters import ClusterSeen
+from opsk.store.records.failures import FailureSeen
+from opsk.store.records.jobs import JobSeen
+from opsk.store.records.measured import Measured
+from opsk.store.records.remaps import RemapMoved, RemapProposed, RemapStep
+from opsk.store.records.reports import Report
+from opsk.store.records.snapshots import SnapshotSeen
 from opsk.store.writing import Record
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.snapshot import as_snapshot
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 HASH = "5e" * 32

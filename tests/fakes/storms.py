@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from opsk_jobcheck.hooks import ADVICE, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, hook_text
 from tests.fakes.bad_servers import BAD_SERVERS, Server, framed, read_question
 from tests.fakes.own_advisor import LabWithOwnAdvisor, advised_nodes, terminal
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from opsk.telemetry.background import Background
-from opsk.telemetry.gpu_shared import SharedGpus
-from opsk.telemetry.nvml_events import NvmlEvents
-from opsk_exporters.collector import Worker
+from opsk.telemetry.gpu.nvml.events import NvmlEvents
+from opsk.telemetry.gpu.shared import SharedGpus
+from opsk_exporters.core.collector import Worker
 
 _KINDS: tuple[Any, ...] = (Background, SharedGpus, NvmlEvents, Worker)
 PATIENCE_S = 30.0

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from opsk.calibration.fit import TimedRun
-from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency
+from opsk.calibration.fitting.fit import TimedRun
+from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency, SoftwareEfficiency
 from opsk.costmodel.predict import predict_rows
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from opsk.costmodel.parameters import ParameterCount, count_parameters
-from opsk.costmodel.pipeline import Stages, stages_of
-from opsk.costmodel.shape import ShapeColumns, shape_of
-from opsk.costmodel.shares import Shares, shares_of
+from opsk.costmodel.sizes.parameters import ParameterCount, count_parameters
+from opsk.costmodel.sizes.pipeline import Stages, stages_of
+from opsk.costmodel.sizes.shape import ShapeColumns, shape_of
+from opsk.costmodel.sizes.shares import Shares, shares_of
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
 from opsk.units import GIB

@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from opsk.cli.main import opsk
 from opsk.errors import InputError
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from opsk_jobcheck.cli import MAX_SCRIPT_BYTES
 from tests.fakes.launch_scripts import megatron_script
 from tests.golden.compare import assert_as_golden

@@ -11,14 +11,14 @@ from opsk.workload.completion import complete
 from opsk.workload.model import StatedModel
 from opsk.workload.plan import Plan, Sharding, Software, StatedPlan
 from opsk.workload.workload import Workload
-from opsk_jobcheck import abilities
-from opsk_jobcheck.abilities import abilities_of, family_of, is_deepspeed
-from opsk_jobcheck.flags import flags_for
-from opsk_jobcheck.readers.other_work import CONNECTIVITY
-from opsk_jobcheck.readers.programs import program_of
-from opsk_jobcheck.readers.registry import FRAMEWORKS, READERS
-from opsk_jobcheck.readers.shell.evaluate import run
-from opsk_jobcheck.spelling.tables import NAMES
+from opsk_jobcheck.advice import abilities
+from opsk_jobcheck.advice.abilities import abilities_of, family_of, is_deepspeed
+from opsk_jobcheck.advice.flags import flags_for
+from opsk_jobcheck.advice.option_syntax.tables import NAMES
+from opsk_jobcheck.scripts.bash.evaluate import run
+from opsk_jobcheck.scripts.frameworks.registry import FRAMEWORKS, READERS
+from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY
+from opsk_jobcheck.scripts.launchers.programs import program_of
 
 MODEL = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=4096)
 PLAN = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, micro_batch=2, global_batch=128)

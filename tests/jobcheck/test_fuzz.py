@@ -25,17 +25,24 @@ from opsk.config import PolicyRule, SiteConfig
 from opsk.text import to_json_values
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.workload import Workload
-from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.answering import build_advise_request, build_submit_request
-from opsk_jobcheck.document import document, record
-from opsk_jobcheck.policy import decide, enforced_lines
-from opsk_jobcheck.protocol import AdviseQuestion, Answer, ProtocolError, SubmitQuestion, parse_question, render_answer
-from opsk_jobcheck.readers.script import MAX_WANTED_FILES, read_script
-from opsk_jobcheck.rendering import MAX_LINES, lines
-from opsk_jobcheck.request import SlurmRequest
-from opsk_jobcheck.site import site_adviser
-from opsk_jobcheck.site_analyzer import SiteAnalyzer
-from opsk_jobcheck.stored import context_of, key_of
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.document import document, record
+from opsk_jobcheck.advice.rendering import MAX_LINES, lines
+from opsk_jobcheck.scripts.script import MAX_WANTED_FILES, read_script
+from opsk_jobcheck.service.advice_cache import context_of, key_of
+from opsk_jobcheck.service.answering import build_advise_request, build_submit_request
+from opsk_jobcheck.service.policy import decide, enforced_lines
+from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.service.site_analyzer import SiteAnalyzer
+from opsk_jobcheck.submission.protocol import (
+    AdviseQuestion,
+    Answer,
+    ProtocolError,
+    SubmitQuestion,
+    parse_question,
+    render_answer,
+)
+from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.hostile_questions import advise_question, submit_question
 from tests.fakes.mutations import FuzzCase, fuzz_case
 from tests.fakes.recipes import TEMPLATES, Script

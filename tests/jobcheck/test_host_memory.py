@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from opsk.hardware.catalog import cluster
 from opsk.workload.workload import Problem
-from opsk_jobcheck.adviser import Adviser
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.cluster_state.wanted import wanted_nodes
 from opsk_jobcheck.host_memory import HostMemoryAsked, memory_asked
-from opsk_jobcheck.live.wanted import wanted_nodes
-from opsk_jobcheck.readers.script import read_script
-from opsk_jobcheck.readers.typed import typed_request
-from opsk_jobcheck.request import SlurmRequest
+from opsk_jobcheck.scripts.script import read_script
+from opsk_jobcheck.scripts.typed import typed_request
+from opsk_jobcheck.submission.request import SlurmRequest
 from tests.fakes.launch_scripts import LLAMA_70B
 
 SUPERPOD = Adviser(cluster=cluster("superpod-h100"))

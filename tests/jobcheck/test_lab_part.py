@@ -6,8 +6,8 @@ from pathlib import Path
 
 from opsk.lab.parts import LabSite
 from opsk.lab.slurm_files import deploy_folder
-from opsk_jobcheck.hooks import ADVICE, HOOKS, SETTINGS
 from opsk_jobcheck.lab_part import advisor_part
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, SETTINGS
 
 
 def test_a_lab_gets_hooks_and_an_advisor_on_its_own_socket(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from opsk import __version__
 from opsk.app.doctor.finding import Finding, Level
-from opsk_jobcheck.hooks import HOOKS, hook_text
-from opsk_jobcheck.live.heading import HEAD, MAGIC
+from opsk_jobcheck.cluster_state.heading import HEAD, MAGIC
+from opsk_jobcheck.service.hooks import HOOKS, hook_text
 from opsk_jobcheck.site_checks import (
     asked,
     breaker_finding,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.costmodel.verdict import Verdict
+from opsk.costmodel.uncertainty.verdict import Verdict
 from opsk.hardware.catalog import cluster
-from opsk_jobcheck.advice import Advice
-from opsk_jobcheck.adviser import Adviser
-from opsk_jobcheck.readers.script import read_script
-from opsk_jobcheck.waste import WasteKind
-from opsk_jobcheck.words.job import headline
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.advice.text.job import headline
+from opsk_jobcheck.advice.waste import WasteKind
+from opsk_jobcheck.scripts.script import read_script
 
 ADVISER = Adviser(cluster=cluster("superpod-h100"), cluster_from="test")
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node={gpus}\n"

@@ -11,10 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    "opsk_jobcheck.workers:WORKER_COMMAND",
-    "opsk_jobcheck.recording:RECORDER_COMMAND",
-    "opsk_jobcheck.live.sharing:ASKER_COMMAND",
-    "opsk_jobcheck.live.watching:WATCHER_COMMAND",
+    "opsk_jobcheck.service.workers:WORKER_COMMAND",
+    "opsk_jobcheck.service.recording:RECORDER_COMMAND",
+    "opsk_jobcheck.service.sharing:ASKER_COMMAND",
+    "opsk_jobcheck.service.watching:WATCHER_COMMAND",
     "opsk_exporters.lab_part:OPSK",
 )
 TRAP = "import pathlib\npathlib.Path(__file__).with_name('taken').touch()\nraise SystemExit(9)\n"

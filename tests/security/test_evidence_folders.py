@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem_job import keep_report
+from opsk.cli.postmortem.job import keep_report
 from opsk.errors import InputError
 from opsk.job_key import JobKey
 from opsk.postmortem.evidence.index import entries_of

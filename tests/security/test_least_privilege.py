@@ -10,7 +10,7 @@ import click
 import pytest
 
 from opsk.cli.main import opsk
-from opsk_exporters.settings import Settings
+from opsk_exporters.core.settings import Settings
 from tests.deploy.test_systemd import unit
 
 RIGHTS = {

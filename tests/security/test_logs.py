@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from opsk_jobcheck.recorder import sound
+from opsk_jobcheck.service.recorder import sound
 
 FORGED = "\nopsk advisor: records: ERROR the store was opened by root\x1b[2J"
 

@@ -17,7 +17,7 @@ from opsk.postmortem.evidence.bundle import Redaction, write_bundle
 from opsk.postmortem.evidence.node_files import job_folder, node_file_name
 from opsk.postmortem.reasoning.acting import actions_of
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place
-from opsk.slurm.remap_commands import Command, Who
+from opsk.slurm.commands.remap_commands import Command, Who
 from opsk.workload.public_models.lookup import public_model
 
 OUT = (

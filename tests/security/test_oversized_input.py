@@ -13,11 +13,11 @@ from opsk.app.inputs.fabric_dump import text_of
 from opsk.app.inputs.node_files import read_node_files
 from opsk.app.inputs.plan_file import parse_plan
 from opsk.config import load_site
-from opsk.costmodel.shipped import parse_efficiency
+from opsk.costmodel.efficiency.default import parse_efficiency
 from opsk.errors import InputError, OpskError
 from opsk.hardware.catalog import parse_cluster
 from opsk.telemetry.exporter_targets import targets_in
-from opsk_exporters.settings import load_settings
+from opsk_exporters.core.settings import load_settings
 
 ZEROS_BYTES = 128 << 20
 

@@ -13,8 +13,8 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.postmortem.evidence.flight_recorder import read_dump
-from opsk.slurm import job_script
-from opsk.slurm.job_script import checked_script
+from opsk.slurm.commands import job_script
+from opsk.slurm.commands.job_script import checked_script
 
 
 def test_a_dump_that_is_anothers_when_it_is_open_is_not_read(tmp_path: Path) -> None:

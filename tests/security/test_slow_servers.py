@@ -13,7 +13,7 @@ from opsk.cli.doctor.fetching import fetch
 from opsk.cli.events.pages import read_pages
 from opsk.config import TopConfig
 from opsk.errors import UnavailableError
-from opsk_tui.sources.http import Access, Server
+from opsk_tui.data.sources.prometheus.http import Access, Server
 
 DEADLINE_S = 0.6
 HEADS = {

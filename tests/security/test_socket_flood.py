@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from opsk.config import SiteConfig
-from opsk_jobcheck import connections
-from opsk_jobcheck.answering import PONG, Answered, Conversation
-from opsk_jobcheck.connections import Connections, Limits
-from opsk_jobcheck.listening import Peer
-from opsk_jobcheck.protocol import HEADER_BYTES, MAX_QUESTION_BYTES, Answer, Question, frame
-from opsk_jobcheck.recording import OF_ONE_USER_BYTES_A_MINUTE, Recording
+from opsk_jobcheck.service import connections
+from opsk_jobcheck.service.answering import PONG, Answered, Conversation
+from opsk_jobcheck.service.connections import Connections, Limits
+from opsk_jobcheck.service.listening import Peer
+from opsk_jobcheck.service.recording import OF_ONE_USER_BYTES_A_MINUTE, Recording
+from opsk_jobcheck.submission.protocol import HEADER_BYTES, MAX_QUESTION_BYTES, Answer, Question, frame
 
 PING = frame(b'{"v":1,"kind":"ping"}')
 LIMITS = Limits(connections=8, connections_per_user=3, quiet_s=1.0, held_bytes=3 << 20, held_bytes_per_user=1 << 20)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.calibrate import _write as write_efficiency
+from opsk.cli.calibration.calibrate import _write as write_efficiency
 from opsk.errors import InputError
 from opsk.postmortem.evidence.bundle import Redaction, write_bundle
-from opsk.telemetry.rails_file import write_rails
+from opsk.telemetry.network.rails_file import write_rails
 
 
 def links(folder: Path, target: Path, *names: str) -> None:

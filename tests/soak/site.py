@@ -23,7 +23,7 @@ from opsk.lab.slurm_files import short_host
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 from tests.soak.daemons import TELLS, Daemons
 from tests.soak.kinds import TORCHRUN
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from textual.pilot import Pilot
 
+from opsk.diagnosis.events.values import Severity
 from opsk.errors import InputError
-from opsk.planner.events.values import Severity
-from opsk.slurm.remap_commands import Who
+from opsk.slurm.commands.remap_commands import Who
 from opsk_tui.app import TopApp
-from opsk_tui.feed_port import Proposal
+from opsk_tui.data.feed_port import Proposal
+from opsk_tui.data.view import Health
 from opsk_tui.screens.confirm import ConfirmScreen
 from opsk_tui.screens.options import OptionsScreen
-from opsk_tui.view import Health
 from tests.fakes.noted_actions import NotedActions
 from tests.fakes.played_screens import Still, cluster, play, press, settled, text
 

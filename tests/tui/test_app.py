@@ -13,10 +13,10 @@ from textual.widgets import Input
 
 from opsk.errors import InputError
 from opsk_tui.app import SCREENS, TopApp
-from opsk_tui.feed_port import JobDetails, Proposal
-from opsk_tui.glyphs import ASCII
+from opsk_tui.data.feed_port import JobDetails, Proposal
+from opsk_tui.data.view import ClusterView, Source, SourceState
 from opsk_tui.screens.help import HelpScreen
-from opsk_tui.view import ClusterView, Source, SourceState
+from opsk_tui.text.glyphs import ASCII
 from opsk_tui.widgets.canvas import Canvas
 from opsk_tui.widgets.grid_map import GridMap
 from opsk_tui.widgets.table import Table

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from opsk.planner.losses.step_times import FEWEST_STEPS
-from opsk.planner.losses.values import Cause, Finding, Losses
+from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.values import Cause, Finding, Losses
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
-from opsk_tui.glyphs import UNICODE
-from opsk_tui.job_columns import loss_words
-from opsk_tui.job_sections import awaited, findings
-from opsk_tui.view import JobView, Measured
+from opsk_tui.data.view import JobView, Measured
+from opsk_tui.screens.job_columns import loss_words
+from opsk_tui.screens.job_sections import awaited, findings
+from opsk_tui.text.glyphs import UNICODE
 
 RECORD = JobRecord(id=7, label="7", user="ada", name="train", state="RUNNING")
 ADVICE = AdviceRecord(verdict=Verdict.FITS, step_s=2.0, mfu=0.4)

@@ -10,13 +10,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from opsk_tui.format import age, ago, metric_range, run_time
-from opsk_tui.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
-from opsk_tui.gpu_grid import Choice, Sort, StateFilter, chosen_rows
-from opsk_tui.job_columns import job_columns
-from opsk_tui.state import Known
+from opsk_tui.data.state import Known
+from opsk_tui.data.view import Health, JobView, Metric
+from opsk_tui.screens.gpu_grid import Choice, Sort, StateFilter, chosen_rows
+from opsk_tui.screens.job_columns import job_columns
+from opsk_tui.text.format import age, ago, metric_range, run_time
+from opsk_tui.text.glyphs import ASCII, UNICODE, bar, glyphs_for, sparkline
 from opsk_tui.theme import MONOCHROME, PALETTES
-from opsk_tui.view import Health, JobView, Metric
 from opsk_tui.widgets.canvas import changed_span, strip_of
 from opsk_tui.widgets.grid_map import ABSENT, SICK, UNKNOWN, WATCH, codes_of
 from opsk_tui.widgets.table import Table

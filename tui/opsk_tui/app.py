@@ -20,12 +20,12 @@ from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from opsk.errors import OpskError
-from opsk.slurm import remap_commands
-from opsk.slurm.remap_commands import Command, Who
+from opsk.slurm.commands import remap_commands
+from opsk.slurm.commands.remap_commands import Command, Who
 from opsk_tui.commands import TopCommands
-from opsk_tui.feed_port import Actions, Feed
-from opsk_tui.glyphs import Glyphs, glyphs_for
-from opsk_tui.safe_text import safe
+from opsk_tui.data.feed_port import Actions, Feed
+from opsk_tui.data.state import Known
+from opsk_tui.data.view import ClusterView, JobView, Source, SourceState
 from opsk_tui.screens.cluster import ClusterScreen
 from opsk_tui.screens.confirm import ConfirmScreen, Question
 from opsk_tui.screens.fabric import FabricScreen
@@ -34,9 +34,9 @@ from opsk_tui.screens.job import JobScreen
 from opsk_tui.screens.jobs import JobsScreen
 from opsk_tui.screens.reports import ReportsScreen
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.state import Known
+from opsk_tui.text.glyphs import Glyphs, glyphs_for
+from opsk_tui.text.safe_text import safe
 from opsk_tui.theme import DARK, MONOCHROME, PALETTES, themes
-from opsk_tui.view import ClusterView, JobView, Source, SourceState
 
 _MASK_S = 0.01
 SCREENS = ("cluster", "jobs", "job", "fabric", "failures", "reports")

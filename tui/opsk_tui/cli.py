@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
-from threading import Lock
 from typing import TYPE_CHECKING
 
 import click
@@ -20,15 +18,13 @@ from opsk.config import load_site
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.slurm.choice import ChosenClient, slurm_client
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import Command
 from opsk.text import escape, format_bytes, format_duration, format_json
 from opsk.workload.advice_record import AdviceRecord
-from opsk_tui.columns import COLUMNS, Column, fitting, ordered, percent, plan_words
-from opsk_tui.data import Feed, FeedState, JobView, SlurmJobs
-from opsk_tui.feed_port import Actions, Outcome, Proposal, Undoing
+from opsk_tui.data.values import Feed, FeedState, JobView, SlurmJobs
+from opsk_tui.screens.columns import COLUMNS, Column, fitting, ordered, percent, plan_words
 
 if TYPE_CHECKING:
-    from opsk_tui import feed_port  # numpy comes with it, which no other command needs
+    from opsk_tui.data import feed_port
 
 NO_JOBS = "No jobs are pending or running."
 NO_JOBS_HINT = "What opsk predicts for a job shows here as soon as one is submitted."
@@ -130,42 +126,6 @@ def text_table(jobs: Sequence[JobView], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-class LateActions:
-    """Implements `opsk_tui.feed_port.Actions` with `opsk_tui.actions.SlurmActions`, half a second of loading away."""
-
-    def __init__(self) -> None:
-        self._actions: Actions | None = None
-        self._lock = Lock()
-
-    async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
-        """Return the options for a job after events."""
-        return await (await asyncio.to_thread(self._loaded)).propose(failed, job_id, avoid)
-
-    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
-        """Carry out one choice of a proposal."""
-        return await (await asyncio.to_thread(self._loaded)).apply(proposal, choice, tell)
-
-    async def undoing(self, journal: str) -> Undoing:
-        """Return what taking an applied option back would run."""
-        return await (await asyncio.to_thread(self._loaded)).undoing(journal)
-
-    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
-        """Take an applied option back."""
-        return await (await asyncio.to_thread(self._loaded)).undo(journal, undoing, tell)
-
-    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
-        """Run single commands."""
-        return await (await asyncio.to_thread(self._loaded)).run(commands, tell)
-
-    def _loaded(self) -> Actions:
-        with self._lock:
-            if self._actions is None:
-                from opsk_tui.actions import SlurmActions
-
-                self._actions = SlurmActions()
-            return self._actions
-
-
 @click.command()
 @click.option("--once", is_flag=True, help="Print the table of jobs on stdout and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the jobs as one JSON document on stdout and end.")
@@ -215,7 +175,7 @@ def _record(prometheus: str | None, every_s: float, for_s: float | None) -> None
         It is not installed, or cannot be opened.
     """
     site_url()
-    from opsk_tui.record import record  # SQLModel and all sources come with it
+    from opsk_tui.data.record import record  # SQLModel and all sources come with it
 
     logging.basicConfig(level=logging.WARNING, format="opsk top: %(message)s")
     record(load_site(), prometheus=prometheus, every_s=every_s, for_s=for_s)
@@ -259,13 +219,14 @@ def _show(interval_s: float | None, prometheus: str | None) -> None:
         from opsk_tui.app import TopApp
     except ModuleNotFoundError as error:
         raise UnavailableError(f"opsk top: {error}", hint="pip install 'opsk[tui]', or use --once") from error
-    from opsk_tui.late_feed import LateFeed
+    from opsk_tui.data.late_actions import LateActions
+    from opsk_tui.data.late_feed import LateFeed
 
     site = load_site()
 
     def feed() -> feed_port.Feed:
         # Loading it takes longer than the first paint.
-        from opsk_tui.feed import ClusterFeed
+        from opsk_tui.data.feed import ClusterFeed
 
         return ClusterFeed(site, prometheus=prometheus, refresh_s=interval_s)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 from rich.text import Text
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from opsk_tui.format import METRIC_TITLES
-from opsk_tui.safe_text import safe
+from opsk_tui.data.view import Metric
+from opsk_tui.text.format import METRIC_TITLES
+from opsk_tui.text.safe_text import safe
 from opsk_tui.theme import PALETTES
-from opsk_tui.view import Metric
 
 if TYPE_CHECKING:
     from opsk_tui.app import TopApp

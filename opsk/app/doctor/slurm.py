@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opsk.app.doctor.finding import Finding, Site, sound, unknown, wrong
 from opsk.errors import SlurmError
-from opsk.slurm.command import CommandClient, command_environment
+from opsk.slurm.commands.command import CommandClient, command_environment
 
 DEADLINE_S = 5.0
 SKEW_LIMIT_S = 5.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsk.config import load_site
-from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.shipped import DEFAULT, MAX_BYTES, parse_efficiency
+from opsk.costmodel.efficiency.default import DEFAULT, MAX_BYTES, parse_efficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec
 from opsk.text import escape

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from opsk.errors import InputError, UnavailableError
-from opsk.topology.dialects import merge, read_fabric
-from opsk.topology.fabric import Fabric, Fault
-from opsk.topology.guid_tables import GuidNames, read_guid_names, with_names
+from opsk.fabric.dumps.dialects import merge, read_fabric
+from opsk.fabric.dumps.guid_tables import GuidNames, read_guid_names, with_names
+from opsk.fabric.fabric import Fabric, Fault
 from opsk.units import GIB, MIB
 
 MAX_BYTES = GIB

@@ -13,7 +13,7 @@ from typing import Any
 from opsk.app.store_opening import site_store
 from opsk.config import load_site
 from opsk.errors import OpskError
-from opsk.slurm.job_script import checked_job
+from opsk.slurm.commands.job_script import checked_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.checked import completion_of
@@ -64,7 +64,7 @@ def _kept_advice(record: AdviceRecord) -> list[Mapping[str, Any]]:
         return []
     try:
         engine = site_store(writing=False)
-        from opsk.store.advice import advice
+        from opsk.store.records.advice import advice
 
         kept = [each.document for each in advice(engine, script_hash=record.hash, limit=_MOST_ADVICE)]
     except OpskError:

@@ -19,14 +19,14 @@ from typing import Any
 
 from opsk.app.inputs.fabric_dump import GZIP, MAX_BYTES, STDIN, read_dumps, text_of, unpacked
 from opsk.errors import InputError
-from opsk.topology.fabric import Fabric, Fault
-from opsk.topology.host_ports import natural
-from opsk.topology.node.affinity import Affinity, fabric_affinity, gpu_nics
-from opsk.topology.node.dialects import holds_node, read_node
-from opsk.topology.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_infiniband_tree
-from opsk.topology.node.merge import merge
-from opsk.topology.node.node_topology import NodeTopology
-from opsk.topology.rails import Rails
+from opsk.fabric.fabric import Fabric, Fault
+from opsk.fabric.hosts.ports import natural
+from opsk.fabric.node.affinity import Affinity, fabric_affinity, gpu_nics
+from opsk.fabric.node.dialects import holds_node, read_node
+from opsk.fabric.node.infiniband_tree import WANTED, WANTED_OF_DEVICE, read_infiniband_tree
+from opsk.fabric.node.merge import merge
+from opsk.fabric.node.node_topology import NodeTopology
+from opsk.fabric.rails import Rails
 from opsk.units import MIB
 
 _HEAD_BYTES = MIB

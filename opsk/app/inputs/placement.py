@@ -18,22 +18,22 @@ from opsk.app.inputs.route_files import read_routes
 from opsk.app.inputs.script_plan import plan_of_script
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError
+from opsk.fabric.design import MAX_PORTS, rail_optimized_fabric
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.forwarding import ForwardingTables
+from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.link_speed import LANE_GBIT_PER_S, link_bytes_per_s
+from opsk.fabric.node.affinity import fabric_affinity
+from opsk.fabric.node.node_topology import NodeTopology
+from opsk.fabric.rails import Rails, find_rails
 from opsk.hardware.spec import ClusterSpec
 from opsk.hostlist import expand, fold
-from opsk.planner.reference_jobs import DENSE
-from opsk.planner.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
+from opsk.planning.placement.reference_jobs import DENSE
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel, as_cabled, step_model
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.own_job import asked_label
+from opsk.slurm.commands.own_job import asked_label
 from opsk.slurm.records import JobRecord
 from opsk.text import escape
-from opsk.topology.design import MAX_PORTS, rail_optimized_fabric
-from opsk.topology.fabric import Fabric
-from opsk.topology.forwarding import ForwardingTables
-from opsk.topology.hb_domains import hb_domains
-from opsk.topology.link_speed import LANE_GBIT_PER_S, link_bytes_per_s
-from opsk.topology.node.affinity import fabric_affinity
-from opsk.topology.node.node_topology import NodeTopology
-from opsk.topology.rails import Rails, find_rails
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import Assumption
 from opsk.workload.model import ModelShape

@@ -13,7 +13,7 @@ from typing import Any
 
 from opsk.app.inputs.model import named_model
 from opsk.app.inputs.plan_fields import KINDS, LIKE, RunOptions, stated_of
-from opsk.costmodel.checkpoint import CheckpointOptions
+from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError, OpskError, PlanInfeasibleError
 from opsk.workload.defaults import GPT2_VOCAB, LLAMA3_VOCAB, Assumption, average_layers
 from opsk.workload.model import ModelShape

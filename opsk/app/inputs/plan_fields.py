@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, create_model
 
-from opsk.costmodel.checkpoint import CheckpointOptions
+from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.text import escape
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan

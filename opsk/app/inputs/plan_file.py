@@ -14,7 +14,7 @@
     [plan]                   # fields of opsk.workload.plan.Plan
     tp = 8
     ...
-    [checkpoint]             # optional: fields of opsk.costmodel.checkpoint.CheckpointOptions
+    [checkpoint]             # optional: fields of opsk.costmodel.estimates.checkpoint.CheckpointOptions
     [run]                    # optional: tokens or steps, pue
 
 What is left out is filled in by `opsk.app.inputs.plan_examination`, and told.
@@ -31,7 +31,7 @@ from typing import Any
 
 from opsk.app.inputs.plan_examination import Examined, examined
 from opsk.app.inputs.plan_fields import RunOptions
-from opsk.costmodel.checkpoint import CheckpointOptions
+from opsk.costmodel.estimates.checkpoint import CheckpointOptions
 from opsk.errors import InputError
 from opsk.text import escape
 from opsk.units import MIB

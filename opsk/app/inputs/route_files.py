@@ -9,10 +9,10 @@ from typing import Any
 
 from opsk.app.inputs.fabric_dump import STDIN, head_of, text_of
 from opsk.errors import InputError
-from opsk.topology.dump_fts import is_forwarding_dump, merge_tables, read_forwarding_tables
-from opsk.topology.fabric import Fabric, Fault
-from opsk.topology.forwarding import ForwardingTables, next_hops
-from opsk.topology.route_check import check_routes
+from opsk.fabric.checks.routes import check_routes
+from opsk.fabric.dumps.forwarding_tables import is_forwarding_dump, merge_tables, read_forwarding_tables
+from opsk.fabric.fabric import Fabric, Fault
+from opsk.fabric.forwarding import ForwardingTables, next_hops
 
 
 def split_routes(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:

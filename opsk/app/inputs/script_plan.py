@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsk.errors import InputError, OpskError
-from opsk.slurm.job_script import checked_script
-from opsk.slurm.own_job import batch_script, own_job
+from opsk.slurm.commands.job_script import checked_script
+from opsk.slurm.commands.own_job import batch_script, own_job
 from opsk.slurm.records import JobRecord
 from opsk.workload.plan import Plan
 

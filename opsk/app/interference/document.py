@@ -12,18 +12,18 @@ from opsk.app.inputs.placement import Asked
 from opsk.app.interference.jobs import Site, Wire, on_the_wire
 from opsk.app.interference.rates import read_rates
 from opsk.config import load_site
+from opsk.fabric.cabling import short_name
+from opsk.fabric.fabric import Fabric
 from opsk.hostlist import fold
-from opsk.planner.interference.contention import AxisShare, Interference, Neighbour, SharedLink, interference
-from opsk.planner.interference.load import JobShape, Load, LoadKind, job_shape, placed_load
-from opsk.planner.interference.node_choice import NodeChoice, NodeSet, choose_nodes
-from opsk.planner.interference.wires import Wires, wires_of
-from opsk.planner.placement import Placement
-from opsk.planner.routes import Routes
-from opsk.planner.step_model import as_cabled
+from opsk.planning.interference.contention import AxisShare, Interference, Neighbour, SharedLink, interference
+from opsk.planning.interference.load import JobShape, Load, LoadKind, job_shape, placed_load
+from opsk.planning.interference.node_choice import NodeChoice, NodeSet, choose_nodes
+from opsk.planning.interference.wires import Wires, wires_of
+from opsk.planning.placement.placement import Placement
+from opsk.planning.placement.step_model import as_cabled
+from opsk.planning.routing.routes import Routes
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.records import JobRecord
-from opsk.topology.cabling import short_name
-from opsk.topology.fabric import Fabric
 from opsk.workload.completion import Assumption
 
 CANDIDATE = "candidate"

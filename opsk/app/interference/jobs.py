@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from opsk.config import StorageConfig
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.fabric.fabric import Fabric
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.interference.load import Load, LoadKind, default_load
-from opsk.planner.interference.measured import MeasuredRates, at_hcas, background, measured_load
-from opsk.planner.interference.recorded import Recorded, recorded_job
-from opsk.planner.interference.running import RunningLoads
-from opsk.planner.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
-from opsk.planner.interference.wires import Wires
+from opsk.planning.interference.load import Load, LoadKind, default_load
+from opsk.planning.interference.measured import MeasuredRates, at_hcas, background, measured_load
+from opsk.planning.interference.recorded import Recorded, recorded_job
+from opsk.planning.interference.running import RunningLoads
+from opsk.planning.interference.storage import StorageRates, measured_storage, storage_load, storage_servers
+from opsk.planning.interference.wires import Wires
 from opsk.slurm.records import JobRecord
-from opsk.topology.fabric import Fabric
 from opsk.workload.advice_record import AdviceRecord
 from opsk.workload.completion import Assumption
 

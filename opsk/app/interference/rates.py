@@ -17,9 +17,9 @@ from typing import Any
 
 from opsk.app.inputs.fabric_dump import text_of
 from opsk.errors import InputError
-from opsk.planner.interference.measured import MeasuredRates, PortRate
+from opsk.fabric.fabric import Fabric
+from opsk.planning.interference.measured import MeasuredRates, PortRate
 from opsk.text import escape
-from opsk.topology.fabric import Fabric
 
 _MOST_SHOWN = 3
 _FASTEST = 1e13

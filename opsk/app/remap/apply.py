@@ -11,8 +11,8 @@ from pathlib import Path
 from opsk.app.remap.inputs import Gathered
 from opsk.config import load_site
 from opsk.errors import OpskError
-from opsk.planner.remap.terms import Terms
-from opsk.planner.remap.values import Option
+from opsk.planning.remap.terms import Terms
+from opsk.planning.remap.values import Option
 from opsk.remapping.actions import Look
 from opsk.remapping.execution import Applied, Cluster, ExecutionContext, execute
 from opsk.remapping.journal import FileJournal, Journal, default_folder
@@ -20,7 +20,7 @@ from opsk.remapping.preparation import Launcher, begin, launcher_of
 from opsk.remapping.running import caller_name, caller_rights, for_whom, is_mine, run_command
 from opsk.remapping.world import World
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.remap_commands import Who
+from opsk.slurm.commands.remap_commands import Who
 from opsk.text import escape
 
 Ask = Callable[[str], bool]
@@ -50,7 +50,7 @@ def told_store(journal: FileJournal, cluster: str, warn: Callable[[str], None] |
     try:
         # SQL is loaded where there is a store only.
         from opsk.remapping.store_journal import StoreJournal
-        from opsk.store.engine import open_store
+        from opsk.store.database.engine import open_store
         from opsk.store.writing import DirectWriter
 
         return StoreJournal(journal, DirectWriter(open_store(url)), cluster or "cluster", warn)

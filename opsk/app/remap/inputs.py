@@ -16,22 +16,22 @@ from opsk.app.inputs.node_files import on_fabric, read_node_files
 from opsk.app.inputs.placement import Asked, Request, gather
 from opsk.config import load_site
 from opsk.errors import InputError, OpskError, SlurmError
+from opsk.fabric.hb_domains import hb_domains
+from opsk.fabric.node.node_topology import NodeTopology
 from opsk.hostlist import expand, fold
-from opsk.planner.network import routes_of
-from opsk.planner.order import slurm_order
-from opsk.planner.ranks import RankOrder
-from opsk.planner.remap.named import Machine
-from opsk.planner.remap.situation import Hosts, Situation, prepare
-from opsk.planner.step_model import as_cabled
+from opsk.planning.placement.node_order import slurm_order
+from opsk.planning.placement.step_model import as_cabled
+from opsk.planning.ranks import RankOrder
+from opsk.planning.remap.named import Machine
+from opsk.planning.remap.situation import Hosts, Situation, prepare
+from opsk.planning.routing.routes_of_fabric import routes_of
 from opsk.remapping.preparation import launcher_of
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
+from opsk.slurm.commands.remap_commands import SlurmSite
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import SlurmSite
 from opsk.slurm.topology.release import NEWEST
 from opsk.text import escape
-from opsk.topology.hb_domains import hb_domains
-from opsk.topology.node.node_topology import NodeTopology
 from opsk.units import MIB
 from opsk.workload.completion import Assumption
 

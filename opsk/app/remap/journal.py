@@ -18,8 +18,8 @@ from opsk.remapping.running import caller_rights, run_command
 from opsk.remapping.undoing import Undo, undo, undo_commands
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
+from opsk.slurm.commands.remap_commands import Who, resume
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.slurm.remap_commands import Who, resume
 from opsk.text import escape
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from opsk.app.remap.inputs import NO_JOB, Gathered
-from opsk.planner.remap.terms import Terms
-from opsk.slurm.remap_commands import UNKNOWN_JOB
+from opsk.planning.remap.terms import Terms
+from opsk.slurm.commands.remap_commands import UNKNOWN_JOB
 
 
 def until_end_s_of(found: Gathered) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opsk.cli.pictures.chart import Bars, Line, Lines
+from opsk.cli.render.chart import Bars, Line, Lines
 from opsk.text import escape, format_duration, to_json_values
 from opsk.units import as_gbit_per_s
 

@@ -15,17 +15,17 @@ from opsk.cli.design.papers import PAPERS, paper_document
 from opsk.cli.design.picture import picture
 from opsk.cli.design.run import Walk
 from opsk.cli.document import echo_json
-from opsk.cli.pictures.chart import laid_out
-from opsk.cli.pictures.chart_png import chart_png
-from opsk.cli.pictures.chart_svg import chart_svg
+from opsk.cli.render.chart import laid_out
+from opsk.cli.render.chart_png import chart_png
+from opsk.cli.render.chart_svg import chart_svg
 from opsk.errors import ExitStatus, InputError
-from opsk.planner.best_plan.limits import ANYTHING
-from opsk.planner.design.failures import outcomes
-from opsk.planner.design.rows import row_of
-from opsk.planner.design.sweep import KEYS
-from opsk.planner.design.techniques import Extras, Technique
-from opsk.planner.design.verdict import sentences
-from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.limits import ANYTHING
+from opsk.network_design.failures import outcomes
+from opsk.network_design.rows import row_of
+from opsk.network_design.sweep import KEYS
+from opsk.network_design.techniques import Extras, Technique
+from opsk.network_design.verdict import sentences
 from opsk.text import escape
 
 _STDOUT = Path("-")

@@ -9,12 +9,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from opsk.costmodel.network_cost import PartPrices
-from opsk.costmodel.verdict import verdict_of
-from opsk.planner.design.failures import Outcome
-from opsk.planner.design.figures import Drawn
-from opsk.planner.design.paper import Compared
-from opsk.planner.design.rows import Row, Step, reference_of
-from opsk.planner.design.techniques import Extras
+from opsk.costmodel.uncertainty.verdict import verdict_of
+from opsk.network_design.failures import Outcome
+from opsk.network_design.figures import Drawn
+from opsk.network_design.paper import Compared
+from opsk.network_design.rows import Row, Step, reference_of
+from opsk.network_design.techniques import Extras
 from opsk.workload.plan import Plan
 
 _PLAN = ("tp", "pp", "vpp", "cp", "ep", "dp", "sharding", "shard_gpus", "recompute", "micro_batch", "schedule")

@@ -13,17 +13,17 @@ from opsk.app.inputs.plan_fields import KINDS, from_text, stated_of
 from opsk.costmodel.network_cost import PartPrices
 from opsk.costmodel.rules import missing_formats
 from opsk.errors import InputError
+from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.frameworks.limits import ANYTHING
 from opsk.hardware.catalog import gpu as named_gpu
 from opsk.hardware.catalog import node as named_node
 from opsk.hardware.spec import ClusterSpec, NodeSpec
-from opsk.planner.best_plan.limits import ANYTHING
-from opsk.planner.best_plan.request import AXES
-from opsk.planner.design.plans import Asked, BestPlans
-from opsk.planner.design.point import Point, Wiring
-from opsk.planner.design.rows import Setting
-from opsk.planner.design.sweep import ALL, Asking, askings, parse_network, parse_sweep
-from opsk.planner.design.techniques import Extras, Technique
-from opsk.planner.frameworks.catalog import FRAMEWORKS
+from opsk.network_design.plans import Asked, BestPlans
+from opsk.network_design.point import Point, Wiring
+from opsk.network_design.rows import Setting
+from opsk.network_design.sweep import ALL, Asking, askings, parse_network, parse_sweep
+from opsk.network_design.techniques import Extras, Technique
+from opsk.planning.search.request import AXES
 from opsk.text import escape
 from opsk.units import gbit_per_s
 from opsk.workload.defaults import Assumption

@@ -12,11 +12,11 @@ from opsk.cli.design.inputs import Request, fixed_of, setting_of, template_of
 from opsk.cli.design.run import Walk
 from opsk.hardware.catalog import cluster as catalogue_cluster
 from opsk.hardware.catalog import node as catalogue_node
-from opsk.planner.design import figures, paper, talks
-from opsk.planner.design.failures import outcomes
-from opsk.planner.design.plans import Asked
-from opsk.planner.design.point import Point, Wiring
-from opsk.planner.design.rows import Row, Setting, row_of
+from opsk.network_design import figures, paper, talks
+from opsk.network_design.failures import outcomes
+from opsk.network_design.plans import Asked
+from opsk.network_design.point import Point, Wiring
+from opsk.network_design.rows import Row, Setting, row_of
 from opsk.units import gbit_per_s
 
 

@@ -14,6 +14,7 @@ import click
 
 from opsk.app.doctor.finding import CHECKS_GROUP, Check, Finding, Level, Site, unknown
 from opsk.app.doctor.slurm import ask_slurm, clock_checks
+from opsk.app.doctor.slurm_installation import installed_slurm, lua_finding
 from opsk.cli.doctor.configuration import configuration_checks, read_configuration
 from opsk.cli.doctor.evidence import evidence_checks
 from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear, job_checks, jobs_folder_checks
@@ -21,7 +22,6 @@ from opsk.cli.doctor.picture import show
 from opsk.cli.doctor.prometheus import prometheus_checks
 from opsk.cli.doctor.store import store_checks
 from opsk.cli.document import echo_json
-from opsk.cli.setup.slurm_side import installed_slurm, lua_finding
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, OpskError
 

@@ -14,10 +14,10 @@ from opsk.app.doctor.finding import Finding, Site, note, sound, unknown, wrong
 from opsk.app.doctor.slurm import DEADLINE_S, skew
 from opsk.cli.doctor.fetching import Answer, fetch
 from opsk.config import TopConfig
+from opsk.diagnosis.events.exposition import samples_of_lines
 from opsk.errors import ConfigError, InputError, OpskError
 from opsk.hostlist import expand, fold
-from opsk.planner.events.exposition import samples_of_lines
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord
 from opsk.telemetry.exporter_targets import targets_in, targets_of
 

@@ -14,7 +14,7 @@ def store_checks(site: Site) -> Iterator[Finding]:
     if find_spec("sqlmodel") is None or find_spec("alembic") is None:
         yield note("store", "not installed here: nothing is remembered", hint='pip install "opsk[store]"')
         return
-    from opsk.store.standing import standing
+    from opsk.store.database.standing import standing
 
     try:
         found = standing(site.config.store.url)

@@ -16,12 +16,12 @@ import click
 from opsk.cli.document import echo_json
 from opsk.cli.events.pages import Page, address_of, read_pages
 from opsk.config import TopConfig, load_site
+from opsk.diagnosis.events.detection import NOTHING, Known, detect, told
+from opsk.diagnosis.events.from_samples import NAMES, NodeParts, job_of_slurm, node_of_slurm, parts_of_node
+from opsk.diagnosis.events.observations import JobSeen, NodeSeen, Observations
+from opsk.diagnosis.events.values import Event, Severity
 from opsk.errors import ExitStatus, InputError, OpskError, UnavailableError
 from opsk.hostlist import expand
-from opsk.planner.events.detection import NOTHING, Known, detect, told
-from opsk.planner.events.from_samples import NAMES, NodeParts, job_of_slurm, node_of_slurm, parts_of_node
-from opsk.planner.events.observations import JobSeen, NodeSeen, Observations
-from opsk.planner.events.values import Event, Severity
 from opsk.slurm.choice import slurm_client
 from opsk.slurm.client import SlurmClient
 from opsk.telemetry.exporter_targets import targets_in, targets_of

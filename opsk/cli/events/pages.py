@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urlsplit
 
+from opsk.diagnosis.events.exposition import samples_of_lines
+from opsk.diagnosis.events.from_samples import Sample
 from opsk.errors import InputError
-from opsk.planner.events.exposition import samples_of_lines
-from opsk.planner.events.from_samples import Sample
 from opsk.telemetry.in_time import opener_until
 from opsk.units import MIB
 

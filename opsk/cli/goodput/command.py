@@ -15,14 +15,14 @@ from opsk.cli.goodput.document import goodput_document, spare_rows_csv
 from opsk.cli.goodput.inputs import Asked, asked_failures, failure_flags, refused
 from opsk.cli.goodput.picture import picture
 from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
-from opsk.cli.predict import FLAGS, answer, possible
-from opsk.costmodel.checkpoint import CheckpointOptions
-from opsk.costmodel.efficiency import Efficiency
-from opsk.costmodel.verdict import Verdict
+from opsk.cli.predict.command import FLAGS, answer, possible
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.estimates.checkpoint import CheckpointOptions
+from opsk.costmodel.uncertainty.verdict import Verdict
+from opsk.diagnosis.goodput.goodput import GoodputRequest, goodput_of
+from opsk.diagnosis.goodput.spares import too_many_inside
 from opsk.errors import ExitStatus, OpskError
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.goodput.goodput import GoodputRequest, goodput_of
-from opsk.planner.goodput.spares import too_many_inside
 
 
 @click.command(cls=SectionedCommand)

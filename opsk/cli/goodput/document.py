@@ -12,13 +12,13 @@ from typing import Any
 from opsk.app.inputs.plan_file import PlanFile
 from opsk.cli.goodput.inputs import Asked
 from opsk.cli.goodput.words import recommendation
-from opsk.costmodel.checkpoint import FILE_SYSTEM_BYTES_PER_S, nodes_of
 from opsk.costmodel.energy import JOULES_PER_KWH, steps_of
+from opsk.costmodel.estimates.checkpoint import FILE_SYSTEM_BYTES_PER_S, nodes_of
 from opsk.costmodel.power import STATE_FRACTIONS
+from opsk.diagnosis.goodput.goodput import Goodput, SpareRow
+from opsk.diagnosis.goodput.running import Saving
 from opsk.hardware.failure_rates import TIMES
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.goodput.goodput import Goodput, SpareRow
-from opsk.planner.goodput.running import Saving
 from opsk.units import hours
 from opsk.workload.defaults import Assumption
 

@@ -12,6 +12,7 @@ import click
 
 from opsk.app.inputs.plan_fields import shown
 from opsk.cli.plan_flags import TableOption
+from opsk.diagnosis.goodput.parts import RADIX
 from opsk.errors import InputError, OpskError
 from opsk.hardware.failure_rates import (
     DEFAULT_RATES,
@@ -22,7 +23,6 @@ from opsk.hardware.failure_rates import (
     in_hours,
     parse_rates,
 )
-from opsk.planner.goodput.parts import RADIX
 from opsk.text import escape
 from opsk.units import hours
 from opsk.workload.defaults import Assumption

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsk.cli.goodput.words import percent
-from opsk.cli.prediction_picture import (
+from opsk.cli.predict.picture import (
     assumed_text,
     format_energy,
     format_tokens,

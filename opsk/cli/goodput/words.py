@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from opsk.diagnosis.goodput.goodput import Goodput, SpareRow
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.goodput.goodput import Goodput, SpareRow
 from opsk.text import format_duration
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")

@@ -10,23 +10,23 @@ import click
 
 from opsk.app.inputs.efficiency import load_efficiency
 from opsk.app.inputs.plan_file import PlanFile, read_tables, source_of
-from opsk.calibration.written_runs import RunOfJob, append_run
+from opsk.calibration.runs.written_runs import RunOfJob, append_run
 from opsk.cli.document import echo_json
 from opsk.cli.losses.logged import log_of_job, logged_pauses, logged_steps
 from opsk.cli.losses.picture import picture
 from opsk.cli.losses.scraped import read_scrape
-from opsk.cli.predict import possible
-from opsk.costmodel.nearness import case_of
-from opsk.costmodel.widening import with_assumed
+from opsk.cli.predict.command import possible
+from opsk.costmodel.efficiency.nearness import case_of
+from opsk.costmodel.uncertainty.widening import with_assumed
+from opsk.diagnosis.losses.clean import unfit
+from opsk.diagnosis.losses.losses import losses_of
+from opsk.diagnosis.losses.observation import Observation, Prediction
+from opsk.diagnosis.losses.predicted import prediction_of, recorded_prediction, with_stages
+from opsk.diagnosis.losses.scrapes import Activities, activities
+from opsk.diagnosis.losses.step_times import FEWEST_STEPS
+from opsk.diagnosis.losses.values import Cause, Losses
 from opsk.errors import ExitStatus
 from opsk.hardware.spec import ClusterSpec
-from opsk.planner.losses.clean import unfit
-from opsk.planner.losses.losses import losses_of
-from opsk.planner.losses.observation import Observation, Prediction
-from opsk.planner.losses.predicted import prediction_of, recorded_prediction, with_stages
-from opsk.planner.losses.scrapes import Activities, activities
-from opsk.planner.losses.step_times import FEWEST_STEPS
-from opsk.planner.losses.values import Cause, Losses
 from opsk.slurm.choice import slurm_client
 from opsk.telemetry.progress.records import EventKind
 from opsk.telemetry.progress.runs import Run, joined, read_log

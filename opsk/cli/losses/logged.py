@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from opsk.diagnosis.losses.observation import MeasuredStep, Pause
 from opsk.errors import InputError
-from opsk.planner.losses.observation import MeasuredStep, Pause
 from opsk.slurm.records import JobRecord
-from opsk.telemetry.job_files import JobFile
-from opsk.telemetry.job_logs import told_logs
+from opsk.telemetry.jobs.job_files import JobFile
+from opsk.telemetry.jobs.job_logs import told_logs
 from opsk.telemetry.progress.records import EventKind, StepRecord
 from opsk.telemetry.progress.runs import Run
 from opsk.telemetry.progress.tally import SLOW_START

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opsk.planner.losses.values import Cause
+from opsk.diagnosis.losses.values import Cause
 from opsk.text import escape, format_duration
 
 _WIDTH_WITHOUT_TERMINAL = 110

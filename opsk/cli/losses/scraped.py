@@ -6,9 +6,9 @@ import math
 import re
 from pathlib import Path
 
+from opsk.diagnosis.events.exposition import stamped_samples
+from opsk.diagnosis.losses.scrapes import Scrape, Series
 from opsk.errors import InputError
-from opsk.planner.events.exposition import stamped_samples
-from opsk.planner.losses.scrapes import Scrape, Series
 from opsk.text import escape
 from opsk.units import MIB
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from opsk.app.doctor.finding import Finding, Level, sound, wrong
+from opsk.app.doctor.slurm_installation import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines
 from opsk.cli.doctor.picture import show
 from opsk.cli.document import echo_json
 from opsk.cli.setup.host import (
@@ -20,11 +21,10 @@ from opsk.cli.setup.host import (
     prometheus_findings,
 )
 from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
-from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines
 from opsk.config import DEFAULT_PATH
 from opsk.errors import ExitStatus, InputError, OpskError, SlurmError
 from opsk.hardware.catalog import cluster, names
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.topology.release import show_release
 from opsk.text import escape
 

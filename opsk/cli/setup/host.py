@@ -14,8 +14,8 @@ from opsk.cli.doctor.fetching import fetch
 from opsk.config import TopConfig
 from opsk.errors import TelemetryError
 from opsk.lab.programs import search_path
-from opsk.telemetry.infiniband import DeviceSample, SysfsInfiniband
-from opsk.telemetry.nvml import NvmlGpus
+from opsk.telemetry.gpu.nvml.source import NvmlGpus
+from opsk.telemetry.network.infiniband import DeviceSample, SysfsInfiniband
 
 DEADLINE_S = 10.0
 PROMETHEUS = "http://127.0.0.1:9090"

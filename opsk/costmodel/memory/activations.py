@@ -16,10 +16,10 @@ from opsk.costmodel.elementwise import any_of, looked_up, maximum, minimum, unle
 from opsk.costmodel.memory.family import has_fp32_residual, has_plain_modules, is_deepspeed, is_pytorch
 from opsk.costmodel.memory.frozen import kept_inputs
 from opsk.costmodel.memory.modules import ROUTER_BYTES, Kept, Moved, is_by_module, moved
-from opsk.costmodel.mixers import mixer_bytes
-from opsk.costmodel.pipeline import Stages
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.mixers import mixer_bytes
+from opsk.costmodel.sizes.pipeline import Stages
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import LORA_TARGETS, OFFLOADS, PRECISIONS, QKV_LAYOUTS, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import LoraTargets, Offload, Precision, QkvLayout
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.elementwise import any_of, floats, looked_up, minimum, unless, when, where
 from opsk.costmodel.memory.family import has_plain_modules, is_deepspeed
 from opsk.costmodel.memory.states import base_weight_bytes
-from opsk.costmodel.parameters import ParameterCount
-from opsk.costmodel.pipeline import Stages
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.parameters import ParameterCount
+from opsk.costmodel.sizes.pipeline import Stages
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import LOSSES, SHARDINGS, STATES, FloatColumn, PlanTable
 from opsk.workload.plan import Loss, Sharding
 from opsk.workload.plan import States as Formats

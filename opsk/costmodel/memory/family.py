@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opsk.costmodel.elementwise import looked_up, unless
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import PRECISIONS, SHARDINGS, SOFTWARE, STATES, BoolColumn, FloatColumn, PlanTable
 from opsk.workload.plan import Precision, Sharding, Software, States
 

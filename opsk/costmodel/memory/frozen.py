@@ -16,8 +16,8 @@ import numpy as np
 
 from opsk.costmodel.elementwise import any_of, looked_up, unless, where, whole
 from opsk.costmodel.memory.family import has_fp32_residual
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import ADAPTER_FORMATS, LORA_TARGETS, QKV_LAYOUTS, FloatColumn, PlanTable
 from opsk.workload.plan import AdapterFormat, LoraTargets, QkvLayout
 

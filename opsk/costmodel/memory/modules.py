@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opsk.costmodel.elementwise import any_of, maximum, when, where
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import OFFLOAD_BITS, RECOMPUTE_BITS, BoolColumn, FloatColumn, IntColumn, PlanTable
 from opsk.workload.modules import OffloadModule, RecomputeModule
 

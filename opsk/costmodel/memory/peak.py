@@ -8,17 +8,17 @@ allocator holds (``max_memory_reserved``) and what the device reports (nvidia-sm
 
 from __future__ import annotations
 
-from opsk.costmodel.efficiency import Efficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency
 from opsk.costmodel.elementwise import any_of, filled, maximum, when, where, which_is_most, whole
 from opsk.costmodel.memory.activations import Activations, activations_of
 from opsk.costmodel.memory.buffers import Buffers, buffers_of, logits_bytes, nccl_bytes
-from opsk.costmodel.memory.chance import fit_probability, range_of
 from opsk.costmodel.memory.states import States, state_bytes
-from opsk.costmodel.parameters import ParameterCount
-from opsk.costmodel.pipeline import Extreme, Stages
-from opsk.costmodel.shape import ShapeColumns
-from opsk.costmodel.shares import Shares
+from opsk.costmodel.sizes.parameters import ParameterCount
+from opsk.costmodel.sizes.pipeline import Extreme, Stages
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
 from opsk.costmodel.table import MOMENTS, FloatColumn, IntColumn, MemoryTable, PlanTable, StageMemory
+from opsk.costmodel.uncertainty.chance import fit_probability, range_of
 
 VARIED_LENGTHS_FRACTION = 0.85
 """Blocks that micro-batches of other lengths left and the longest cannot use, over those that it makes and frees

@@ -1,10 +1,11 @@
 """How does a node keep what is known of a job, at its start and at its end, without ever being in the job's way?
 
-The prolog writes a note of the job (`opsk.telemetry.job_files`); the epilog only moves it into the spool. A collector
-that both start beside themselves does the rest: it snapshots the node while the job is young, and when the note lies in
-the spool it snapshots again, reads the kernel's log of that time and the ends of the job's logs, and writes one file
-into the folder of the job. A note leaves the spool only when that file is written: what a collector that was killed, or
-a folder that was away, left undone is done by the next one. So are reports; see `opsk.postmortem.evidence.reporting`.
+The prolog writes a note of the job (`opsk.telemetry.jobs.job_files`); the epilog only moves it into the spool. A
+collector that both start beside themselves does the rest: it snapshots the node while the job is young, and when the
+note lies in the spool it snapshots again, reads the kernel's log of that time and the ends of the job's logs, and
+writes one file into the folder of the job. A note leaves the spool only when that file is written: what a collector
+that was killed, or a folder that was away, left undone is done by the next one. So are reports; see
+`opsk.postmortem.evidence.reporting`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from opsk.postmortem.evidence.node_files import FORM, LARGEST_BYTES, job_folder,
 from opsk.postmortem.evidence.node_state import Values, node_state
 from opsk.postmortem.evidence.output_tails import output_tails
 from opsk.postmortem.evidence.reporting import REPORTS, DueReport, due, due_path, run_start_s
-from opsk.telemetry.gpu import GpuReading
-from opsk.telemetry.job_files import JobFile, parse_job_file
-from opsk.telemetry.job_logs import told_logs
+from opsk.telemetry.gpu.samples import GpuReading
+from opsk.telemetry.jobs.job_files import JobFile, parse_job_file
+from opsk.telemetry.jobs.job_logs import told_logs
 from opsk.telemetry.kernel_log import KMSG, boot_unix_s
 from opsk.units import KIB, MIB
 

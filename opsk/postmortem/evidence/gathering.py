@@ -23,9 +23,9 @@ from opsk.postmortem.evidence.own_copy import own_copy
 from opsk.postmortem.evidence.slurm_facts import SlurmRecord, slurm_record
 from opsk.postmortem.logs import LogFile, read_logs
 from opsk.postmortem.values import Evidence, JobFacts, Origin, Role, Sign
-from opsk.slurm.accounting import AccountingClient
 from opsk.slurm.client import SlurmClient
 from opsk.slurm.cluster_name import cluster_name
+from opsk.slurm.commands.accounting import AccountingClient
 from opsk.telemetry.progress.records import EventKind
 from opsk.telemetry.progress.runs import read_log
 from opsk.units import MIB

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opsk.postmortem.values import JobFacts
-from opsk.telemetry.job_files import JobFile
-from opsk.telemetry.job_logs import told_logs
+from opsk.telemetry.jobs.job_files import JobFile
+from opsk.telemetry.jobs.job_logs import told_logs
 
 MOST_FILES = 4096
 SLACK_S = 300.0

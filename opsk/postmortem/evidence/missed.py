@@ -20,7 +20,7 @@ from opsk.errors import InputError
 from opsk.job_key import JobKey, cluster_part
 from opsk.postmortem.evidence.index import JSON_REPORT
 from opsk.postmortem.evidence.node_files import folders_of_job, write_whole
-from opsk.slurm.accounting import AccountedRun, AccountingClient
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient
 
 STATES = ("NODE_FAIL", "BOOT_FAIL")
 FIRST_LOOK_S = 86400.0

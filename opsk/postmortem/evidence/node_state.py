@@ -9,12 +9,12 @@ from typing import Any
 
 from opsk.errors import OpskError
 from opsk.job_key import JobKey
-from opsk.telemetry.cgroups import CgroupReader
-from opsk.telemetry.gpu import GpuReading, GpuSample, LostGpu
-from opsk.telemetry.gpu_shared import SharedGpus
-from opsk.telemetry.infiniband import PortSample, SysfsInfiniband
-from opsk.telemetry.job_map import JobMapper
-from opsk.telemetry.nvml import NvmlGpus
+from opsk.telemetry.gpu.nvml.source import NvmlGpus
+from opsk.telemetry.gpu.samples import GpuReading, GpuSample, LostGpu
+from opsk.telemetry.gpu.shared import SharedGpus
+from opsk.telemetry.host.cgroups import CgroupReader
+from opsk.telemetry.jobs.job_map import JobMapper
+from opsk.telemetry.network.infiniband import PortSample, SysfsInfiniband
 
 GPU_PATIENCE_S = 15.0
 _WORDS = (

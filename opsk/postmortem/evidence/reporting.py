@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsk.postmortem.evidence.node_files import FOLDER_MODE, MODE, job_folder
-from opsk.telemetry.job_files import JobFile
+from opsk.telemetry.jobs.job_files import JobFile
 
 REPORTS = "reports"
 """Folder of the spool with notes of jobs whose evidence is kept and whose report is not written."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from opsk.errors import InputError, SlurmError
 from opsk.postmortem.values import FailureClass, JobFacts, Origin, Place, Role, Sign
-from opsk.slurm.accounting import AccountedRun, AccountingClient, NodeReason, last_ended
 from opsk.slurm.client import SlurmClient
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, NodeReason, last_ended
 from opsk.slurm.records import JobRecord
 
 OUT_OF_MEMORY_SIGNAL = 125

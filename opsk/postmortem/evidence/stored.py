@@ -11,10 +11,10 @@ from opsk import hostlist
 from opsk.errors import InputError
 from opsk.postmortem.evidence.recurring import Known, KnownFailure, subjects_of
 from opsk.postmortem.values import Report
-from opsk.store.clusters import clusters
-from opsk.store.failures import FailureSeen, failures
-from opsk.store.jobs import jobs
-from opsk.store.reports import Report as StoredReport
+from opsk.store.records.clusters import clusters
+from opsk.store.records.failures import FailureSeen, failures
+from opsk.store.records.jobs import jobs
+from opsk.store.records.reports import Report as StoredReport
 from opsk.store.writing import DirectWriter, Record
 
 _MOST_JOBS, _MOST_FAILURES = 20_000, 20_000

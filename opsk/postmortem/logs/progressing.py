@@ -12,9 +12,9 @@ from functools import cache
 
 from opsk.postmortem.logs.matching import Finder, finder
 from opsk.postmortem.logs.times import LineClock
+from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import clean, labelled
 from opsk.telemetry.progress.records import StepRecord
-from opsk.telemetry.progress.registry import READERS
 from opsk.telemetry.progress.stream import Found, ProgressReader
 from opsk.units import KIB, MIB
 

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from opsk.errors import InputError
+from opsk.fabric.hb_domains import HbDomain
+from opsk.fabric.hosts.ports import natural
+from opsk.fabric.rails import Rails
 from opsk.slurm.topology.release import NEWEST, SHORT_BLOCKS_SINCE, Release, check_form, show_release
 from opsk.slurm.topology.tree import absent, unit_tops, units_of
 from opsk.slurm.topology.written import Entry, Written, slurm_names
-from opsk.topology.hb_domains import HbDomain
-from opsk.topology.host_ports import natural
-from opsk.topology.rails import Rails
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_\-]{0,31}")
 """A domain's own name is kept where it is short and no UUID; Slurm folds names of blocks as it folds hosts."""

@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from opsk.fabric.fabric import Fault
+from opsk.fabric.hosts.ports import natural
 from opsk.slurm.topology.conf import TopologyConf
-from opsk.topology.fabric import Fault
-from opsk.topology.host_ports import natural
 
 _MOST_NODES = 0.9
 """A node name is odd when so many of the others have the prefix that it seems to lack."""

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from opsk.fabric.hosts.ports import natural
 from opsk.slurm.topology.conf import TopologyConf
-from opsk.topology.host_ports import natural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

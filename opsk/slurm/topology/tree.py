@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from opsk.errors import InputError
+from opsk.fabric.cabling import short_name
+from opsk.fabric.hosts.ports import natural
+from opsk.fabric.rails import Rails
 from opsk.slurm.topology.written import Entry, Written, conf_text, slurm_names
-from opsk.topology.cabling import short_name
-from opsk.topology.host_ports import natural
-from opsk.topology.rails import Rails
 
 TREE_HEADING = "topology/tree, written by opsk from the cabling of the fabric"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opsk import units
-from opsk.telemetry.gpu import normalise_pci
+from opsk.telemetry.gpu.samples import normalise_pci
 from opsk.telemetry.kernel_log.events import (
     CrashEvent,
     DriverEvent,

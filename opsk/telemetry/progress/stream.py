@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from opsk.telemetry.progress.derive import derived
+from opsk.telemetry.progress.frameworks.registry import READERS
 from opsk.telemetry.progress.lines import Line, LineSplitter, labelled, whole_part
 from opsk.telemetry.progress.records import MEASURED, Event, EventKind, Part, Reader, Seen, StepRecord
-from opsk.telemetry.progress.registry import READERS
 from opsk.telemetry.progress.values import known, number, positive, stamp_unix_s, whole
 
 HINTS = (

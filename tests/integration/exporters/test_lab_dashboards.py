@@ -89,7 +89,7 @@ def _busy_and_broken(lab: WatchedLab) -> WatchedLab:
     jobs = Path(lab.status["devices"]["n0"]) / "jobs"
     key = f"{lab.status['cluster']}.{train}"
     await_that("the job is on its nodes", (jobs / key).exists)
-    # The file with bounds is a site's to write; see `opsk_exporters.training`.
+    # The file with bounds is a site's to write; see `opsk_exporters.jobs.training`.
     (jobs / f"{key}.advice").write_text(PREDICTED, encoding="ascii")
     await_that("its log is read", lambda: "opsk_training_step_seconds{" in lab.page("n0"))
     time.sleep(5.0)  # a rate wants two scrapes before the GPUs are lost

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from opsk_exporters.infiniband_names import COUNTERS, EXTENDED
+from opsk_exporters.network.names import COUNTERS, EXTENDED
 from tests.fakes.archives import unpack
 from tests.fakes.node_exporter import OTHER_NAMES, PORT, PORT_NAMES, fetch, node_exporter, node_exporter_program
 from tests.fakes.sysfs import SysfsTree

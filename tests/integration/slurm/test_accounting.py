@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsk.errors import InputError
-from opsk.slurm.accounting import AccountedRun, AccountingClient, last_ended
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient, last_ended
 from tests.fakes.advisor_process import eventually
 from tests.integration.conftest import RunningLab, Slurm
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opsk.errors import InputError
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord
 
 pytestmark = pytest.mark.slurm

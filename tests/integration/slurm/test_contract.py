@@ -13,8 +13,8 @@ import pytest
 
 from opsk.errors import SlurmError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.command import CommandClient
-from opsk.slurm.pyslurm_client import PyslurmClient, PyslurmUnusableError
+from opsk.slurm.commands.command import CommandClient
+from opsk.slurm.pyslurm.client import PyslurmClient, PyslurmUnusableError
 from tests.opsk.slurm.contract import SlurmContract, plain
 
 pytestmark = pytest.mark.slurm

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opsk.config import load_site
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import FITS, PATIENT, AdvisedLab, wait_until
 from tests.integration.conftest import RunningLab
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.hooks import ADVICE
+from opsk_jobcheck.service.hooks import ADVICE
 from tests.fakes.advised_lab import FITS, AdvisedLab
 from tests.integration.releases.roots import INSTALLED
 from tests.integration.slurm.test_doctor import IN_FORCE, instead, looked

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from opsk.errors import SlurmError
-from opsk.slurm.command import CommandClient
-from opsk_exporters.slurm import SlurmCollector, make
+from opsk.slurm.commands.command import CommandClient
+from opsk_exporters.slurm.collector import SlurmCollector, make
 
 pytestmark = pytest.mark.slurm
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.topology.ibnetdiscover import read_ibnetdiscover
+from opsk.fabric.dumps.ibnetdiscover import read_ibnetdiscover
 from tests.fakes.advisor_process import eventually
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric]

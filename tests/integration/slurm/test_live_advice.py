@@ -26,7 +26,7 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 from tests.fakes.advised_lab import OWN_DEADLINE, PATIENT, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 

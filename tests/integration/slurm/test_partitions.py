@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 
 pytestmark = pytest.mark.slurm
 

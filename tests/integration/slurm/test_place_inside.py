@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from tests.fakes.advisor_process import eventually
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan

@@ -18,13 +18,13 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
-from opsk.telemetry.cgroups import CgroupReader
-from opsk.telemetry.job_files import JobFile, read_job_files
-from opsk.telemetry.job_logs import told_logs
-from opsk.telemetry.job_map import JobMap, JobMapper
-from opsk.telemetry.job_processes import StepDaemons
-from opsk_exporters import training
-from opsk_exporters.collector import NoDataError
+from opsk.telemetry.host.cgroups import CgroupReader
+from opsk.telemetry.jobs.job_files import JobFile, read_job_files
+from opsk.telemetry.jobs.job_logs import told_logs
+from opsk.telemetry.jobs.job_map import JobMap, JobMapper
+from opsk.telemetry.jobs.job_processes import StepDaemons
+from opsk_exporters.core.collector import NoDataError
+from opsk_exporters.jobs import training
 from tests.fakes.advisor_process import eventually
 from tests.fakes.gpus import gpu_uuid, h100, reading
 from tests.fakes.progress_logs import megatron_line

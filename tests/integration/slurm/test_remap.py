@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
+from opsk.slurm.commands.remap_commands import give_back, relaunch
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import give_back, relaunch
 from tests.fakes.settling import settle
 from tests.fakes.small_plans import small_plan
 

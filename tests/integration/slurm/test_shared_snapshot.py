@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from opsk.config import load_site
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.records import JobRecord, NodeRecord
 from opsk.slurm.snapshot import SnapshotReader
-from opsk_tui.feed import ClusterFeed
-from opsk_tui.sources.advisor import ask_cluster
-from opsk_tui.sources.slurm import SlurmSource
-from opsk_tui.view import ClusterView, Source
+from opsk_tui.data.feed import ClusterFeed
+from opsk_tui.data.sources.advisor import ask_cluster
+from opsk_tui.data.sources.slurm import SlurmSource
+from opsk_tui.data.view import ClusterView, Source
 from tests.fakes.advised_lab import FITS, AdvisedLab, advised_lab_up, wait_until
 from tests.integration.conftest import OLDEST_AND_NEWEST
 

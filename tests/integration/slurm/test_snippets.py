@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.setup.slurm_side import slurm_lines
+from opsk.app.doctor.slurm_installation import slurm_lines
 from opsk.config import load_site
 from opsk.lab.parts import LabPart
 from opsk.lab.programs import search_path
@@ -17,7 +17,7 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
-from opsk_jobcheck.hooks import install_hooks
+from opsk_jobcheck.service.hooks import install_hooks
 from tests.integration.conftest import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.fabric]

@@ -26,7 +26,7 @@ from opsk.lab.shape import LabShape
 from opsk.lab.starting import up
 from opsk.lab.status import slurm_environment
 from opsk.lab.stopping import take_down
-from opsk.store.engine import open_store
+from opsk.store.database.engine import open_store
 from opsk.store.export import export
 from tests.integration.conftest import OLDEST_AND_NEWEST, RunningLab, Slurm, path_is
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.slurm.command import CommandClient
+from opsk.slurm.commands.command import CommandClient
 from opsk.slurm.topology.conf import TopologyConf, read_topology_conf
 from opsk.slurm.topology.difference import difference
 from tests.fakes.small_plans import small_plan

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.hooks import ADVICE, HOOKS, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, hook_text
 from tests.fakes.bad_servers import Server
 from tests.fakes.hook_runner import INTERPRETERS, Hooks
 

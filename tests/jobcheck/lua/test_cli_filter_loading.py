@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsk_jobcheck.hooks import ADVICE
+from opsk_jobcheck.service.hooks import ADVICE
 from tests.fakes.bad_servers import AnswerWith, Serve
 from tests.fakes.hook_runner import Hooks
 from tests.fakes.submissions import SCRIPT, pre_submit, sbatch, shown_advice

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk_jobcheck.hooks import ADVICE, HOOKS, hook_text
+from opsk_jobcheck.service.hooks import ADVICE, HOOKS, hook_text
 
 FILES = (*HOOKS, ADVICE)
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.calibration.efficiency_file import efficiency_toml, meanings, origin_of, rounded, unit_of
-from opsk.calibration.fit import FittedParameter
-from opsk.calibration.parameters import ParameterSpace
-from opsk.costmodel.efficiency import (
+from opsk.calibration.fitting.fit import FittedParameter
+from opsk.calibration.fitting.parameters import ParameterSpace
+from opsk.costmodel.efficiency.default import parse_efficiency
+from opsk.costmodel.efficiency.efficiency import (
     Efficiency,
     GpuEfficiency,
     LinkEfficiency,
@@ -21,9 +22,8 @@ from opsk.costmodel.efficiency import (
     SoftwareEfficiency,
     Spread,
 )
-from opsk.costmodel.nearness import Case
-from opsk.costmodel.shipped import parse_efficiency
-from opsk.costmodel.software_offset import SoftwareOffset
+from opsk.costmodel.efficiency.nearness import Case
+from opsk.costmodel.efficiency.software_offset import SoftwareOffset
 from opsk.workload.plan import Software
 
 SPACE = ParameterSpace.over(["ampere", "hopper"], [Software.MEGATRON, Software.PYTORCH])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsk.calibration.runs import Run, parse_runs
+from opsk.calibration.runs.runs import Run, parse_runs
 from opsk.workload.plan import Loss, Recompute, StateFormat, States
 from tests.fakes.tables_of_runs import row, table
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from opsk.calibration.runs import read_runs
-from opsk.calibration.scoring import ErrorSummary, error_summary
-from opsk.calibration.validation import Validation, validate_runs
-from opsk.costmodel.verdict import Verdict
+from opsk.calibration.accuracy.scoring import ErrorSummary, error_summary
+from opsk.calibration.accuracy.validation import Validation, validate_runs
+from opsk.calibration.runs.runs import read_runs
+from opsk.costmodel.uncertainty.verdict import Verdict
 
 pytestmark = pytest.mark.shared
 

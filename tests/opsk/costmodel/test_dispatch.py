@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.collectives.hierarchical import Carried
-from opsk.costmodel.communication import DEEPEP_CALL_S, SCATTERED_FRACTION, exchange
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.time.communication import DEEPEP_CALL_S, SCATTERED_FRACTION, exchange
 from opsk.workload.plan import MoeDispatcher, Plan
 from tests.fakes.ideal_machine import HB_BYTES_PER_S, NIC_BYTES_PER_S, machine
 from tests.fakes.training_runs import gpt, shares_and_stages

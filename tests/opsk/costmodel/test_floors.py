@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opsk.costmodel.efficiency import Efficiency, SoftwareEfficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency, SoftwareEfficiency
 from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
 from opsk.costmodel.predict import predict
 from opsk.costmodel.table import RECOMPUTES, PlanTable
 from opsk.hardware import catalog
-from opsk.planner.best_plan.request import PlanRequest
-from opsk.planner.best_plan.space import space_of
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.space import space_of
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Offload, Plan, Precision, Recompute, Sharding, Software, States
 from tests.fakes.training_runs import gpt
-from tests.opsk.planner.best_plan.random_requests import requests
+from tests.opsk.planning.search.random_requests import requests
 
 GPUS = st.sampled_from([1, 2, 4, 6, 8, 16, 24, 48, 64, 256])
 BATCHES = st.sampled_from([1, 2, 6, 8, 24, 64, 96, 480])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsk.costmodel.communication import Traffic
-from opsk.costmodel.efficiency import Efficiency, LinkEfficiency, SoftwareEfficiency
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency, LinkEfficiency, SoftwareEfficiency
 from opsk.costmodel.predict import predict
-from opsk.costmodel.shipped import DEFAULT
-from opsk.costmodel.step_time import share_links
 from opsk.costmodel.table import PlanTable
+from opsk.costmodel.time.communication import Traffic
+from opsk.costmodel.time.step_time import share_links
 from opsk.hardware import catalog
 from opsk.hardware.spec import ClusterSpec
 from opsk.workload.model import ModelShape

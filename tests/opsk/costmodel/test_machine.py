@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.costmodel.efficiency import Efficiency, GpuEfficiency, LinkEfficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency, GpuEfficiency, LinkEfficiency
 from opsk.costmodel.machine import NO_LINK_BYTES_PER_S, Machine, machine_of, machines_of
 from opsk.costmodel.table import PRECISIONS, IntColumn
 from opsk.errors import InputError

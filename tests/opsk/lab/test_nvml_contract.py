@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from opsk.lab.nvml_gpus import a100, h100, h100_node
-from opsk.lab.nvml_state import StandInState
+from opsk.lab.machine.nvml_gpus import a100, h100, h100_node
+from opsk.lab.machine.nvml_state import StandInState
 from tests.fakes.nvml import Nvml, real_nvml
 
 WHOLE = """{

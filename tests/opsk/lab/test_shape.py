@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
+from opsk.fabric.design import rail_optimized_fabric
 from opsk.lab.shape import LabShape
-from opsk.topology.design import rail_optimized_fabric
 
 
 def test_the_default_lab_is_sixteen_nodes_on_eight_leaves_and_four_spines():

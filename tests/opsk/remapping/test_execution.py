@@ -12,9 +12,9 @@ import pytest
 
 from opsk.errors import InputError, SlurmError, UnavailableError
 from opsk.job_key import JobKey
-from opsk.planner.remap.remap import remap
-from opsk.planner.remap.terms import Terms
-from opsk.planner.remap.values import Kind, Option, Way
+from opsk.planning.remap.remap import remap
+from opsk.planning.remap.terms import Terms
+from opsk.planning.remap.values import Kind, Option, Way
 from opsk.remapping import running
 from opsk.remapping.actions import Look
 from opsk.remapping.decision import Launched, decision_file, launched_file, read_decision, write_document
@@ -23,8 +23,8 @@ from opsk.remapping.journal import FileJournal, Line, PlannedRemap
 from opsk.remapping.preparation import Launcher, begin, chosen_option
 from opsk.remapping.running import caller_rights
 from opsk.remapping.undoing import undo
+from opsk.slurm.commands.remap_commands import SlurmSite, Who
 from opsk.slurm.records import JobRecord
-from opsk.slurm.remap_commands import SlurmSite, Who
 from opsk.workload.plan import Plan
 from tests.fakes.remap_jobs import dead_gpu, names, situation_of
 from tests.fakes.slurm_world import SlurmWorld

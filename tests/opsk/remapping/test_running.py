@@ -10,7 +10,7 @@ import pytest
 
 from opsk.remapping import running
 from opsk.remapping.running import caller_name, caller_rights
-from opsk.slurm.remap_commands import Who
+from opsk.slurm.commands.remap_commands import Who
 
 
 def test_a_caller_without_a_name_has_his_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from opsk.errors import StoreError
 from opsk.remapping.execution import execute
 from opsk.remapping.journal import FileJournal
 from opsk.remapping.store_journal import StoreJournal
-from opsk.store.engine import open_store
-from opsk.store.remaps import remaps
+from opsk.store.database.engine import open_store
+from opsk.store.records.remaps import remaps
 from opsk.store.writing import DirectWriter
 from tests.fakes.slurm_world import SlurmWorld
 from tests.opsk.remapping.test_execution import begun_of, hands_of

@@ -16,7 +16,7 @@ import pytest
 
 from opsk.errors import InputError
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.pyslurm_records import ENDED_STATES
+from opsk.slurm.pyslurm.records import ENDED_STATES
 from opsk.slurm.records import JobRecord, NodeRecord
 
 _ON_TIME = ("run_time_s",)

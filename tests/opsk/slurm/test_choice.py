@@ -12,7 +12,7 @@ import pytest
 
 from opsk.errors import ConfigError, SlurmError
 from opsk.slurm.choice import Adapter, slurm_client
-from opsk.slurm.pyslurm_client import PyslurmUnusableError
+from opsk.slurm.pyslurm.client import PyslurmUnusableError
 from tests.fakes.slurm_cluster import cluster, install_commands, install_pyslurm, tables
 
 FAKES = Path(__file__).parents[2] / "fakes"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opsk.slurm.client import SlurmClient
-from opsk.slurm.command import CommandClient
-from opsk.slurm.pyslurm_client import PyslurmClient
+from opsk.slurm.commands.command import CommandClient
+from opsk.slurm.pyslurm.client import PyslurmClient
 from tests.fakes import slurm_captures, slurm_cluster
 from tests.opsk.slurm.contract import SlurmContract, plain
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.slurm.node_text import LOAD_COLUMNS, NodeLoad, parse_loads
+from opsk.slurm.commands.node_text import LOAD_COLUMNS, NodeLoad, parse_loads
 from tests.fakes.slurm_captures import tables
 
 SEPARATOR = "|0123|"

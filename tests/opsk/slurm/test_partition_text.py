@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opsk.slurm.node_text import parse_partitions
+from opsk.slurm.commands.node_text import parse_partitions
 from opsk.slurm.records import PartitionRecord
 
 LINE = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from opsk.store.engine import open_store
+from opsk.store.database.engine import open_store
 from tests.fakes import database_servers
 
 KINDS = ("sqlite", "postgresql", "mariadb")

@@ -12,12 +12,12 @@ from sqlalchemy import Engine, text
 from opsk.config import RetentionConfig
 from opsk.errors import InputError
 from opsk.store.check import check
-from opsk.store.engine import connect, open_store
+from opsk.store.database.engine import connect, open_store
+from opsk.store.database.schema import newest, revisions, upgrade
 from opsk.store.export import export, take_in
-from opsk.store.jobs import jobs
-from opsk.store.kinds import KINDS
+from opsk.store.records.jobs import jobs
+from opsk.store.records.kinds import KINDS
 from opsk.store.retention import give_back, prune
-from opsk.store.schema import newest, revisions, upgrade
 from opsk.store.sizes import store_size
 from opsk.store.writing import DirectWriter, Written, decode
 from tests.fakes.store_records import NOON, failure, interval, job, later, moved, one_of_each, proposed

@@ -9,15 +9,15 @@ import pytest
 from sqlalchemy import Engine
 
 from opsk.errors import InputError
-from opsk.store.advice import advice
-from opsk.store.clusters import ClusterSeen, clusters
-from opsk.store.engine import open_store
-from opsk.store.failures import failures
-from opsk.store.jobs import jobs, known_jobs
-from opsk.store.measured import last_measured, measured
-from opsk.store.remaps import RemapStep, remaps
-from opsk.store.reports import reports
-from opsk.store.snapshots import history, load_snapshot
+from opsk.store.database.engine import open_store
+from opsk.store.records.advice import advice
+from opsk.store.records.clusters import ClusterSeen, clusters
+from opsk.store.records.failures import failures
+from opsk.store.records.jobs import jobs, known_jobs
+from opsk.store.records.measured import last_measured, measured
+from opsk.store.records.remaps import RemapStep, remaps
+from opsk.store.records.reports import reports
+from opsk.store.records.snapshots import history, load_snapshot
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import HASH, NOON, failure, interval, job, later, moved, one_of_each, proposed
 

@@ -16,11 +16,11 @@ from sqlalchemy import Engine, func
 from sqlmodel import Session, select
 
 from opsk.errors import InputError
+from opsk.store.database.tables import MeasuredRow
 from opsk.store.export import export
-from opsk.store.jobs import jobs
-from opsk.store.kept_text import kept_text
-from opsk.store.measured import measured
-from opsk.store.tables import MeasuredRow
+from opsk.store.records.jobs import jobs
+from opsk.store.records.measured import measured
+from opsk.store.text import kept_text
 from opsk.store.writing import DirectWriter, Record, Written, decode, encode
 from tests.fakes.store_records import HOSTILE, failure, interval, job, later, one_of_each
 
@@ -145,7 +145,7 @@ def test_a_later_look_at_a_job_counts_and_forgets_nothing(engine: Engine) -> Non
 _WRITE = """
 import sys
 from datetime import timedelta
-from opsk.store.engine import open_store
+from opsk.store.database.engine import open_store
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import NOON, interval, job, later
 me, url = sys.argv[1:]
@@ -179,7 +179,7 @@ def test_nothing_to_write_is_no_write() -> None:
 
 _UNTIL_KILLED = """
 import sys
-from opsk.store.engine import open_store
+from opsk.store.database.engine import open_store
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import interval
 writer = DirectWriter(open_store(sys.argv[1]))

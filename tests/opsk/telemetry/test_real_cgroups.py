@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opsk.telemetry.cgroups import CgroupReader
-from opsk.telemetry.gres_order import parse_gres_conf
+from opsk.telemetry.gpu.gres_order import parse_gres_conf
+from opsk.telemetry.host.cgroups import CgroupReader
 from tests.fakes.ttar import extract_ttar
 
 pytestmark = pytest.mark.shared

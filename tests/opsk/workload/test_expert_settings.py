@@ -8,7 +8,7 @@ import pytest
 
 from opsk.workload.completion import complete
 from opsk.workload.plan import MoeDispatcher, MoeGemm, Plan
-from opsk_jobcheck.readers.script import read_script
+from opsk_jobcheck.scripts.script import read_script
 
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=1 --gpus-per-node=8

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from opsk.calibration.columns import BY_NAME
+from opsk.calibration.runs.columns import BY_NAME
 from opsk.hardware import catalog
 from opsk.workload.plan import (
     AdapterFormat,

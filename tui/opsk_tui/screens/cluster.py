@@ -12,10 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from opsk.slurm import remap_commands
+from opsk.slurm.commands import remap_commands
 from opsk.text import format_count
-from opsk_tui.format import HEALTH_WORDS, METRIC_TITLES, metric_text, percent, ran_s, run_time
-from opsk_tui.gpu_grid import (
+from opsk_tui.data.state import DRAINED_BY_HAND
+from opsk_tui.data.view import Health, JobView, Metric
+from opsk_tui.screens.gpu_grid import (
     Choice,
     Sort,
     StateFilter,
@@ -26,11 +27,10 @@ from opsk_tui.gpu_grid import (
     state_key,
     state_words,
 )  # fmt: skip
-from opsk_tui.job_columns import loss_words, measured_mfu, plan_words, speed_key
-from opsk_tui.safe_text import fitted, safe
+from opsk_tui.screens.job_columns import loss_words, measured_mfu, plan_words, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.state import DRAINED_BY_HAND
-from opsk_tui.view import Health, JobView, Metric
+from opsk_tui.text.format import HEALTH_WORDS, METRIC_TITLES, metric_text, percent, ran_s, run_time
+from opsk_tui.text.safe_text import fitted, safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.grid_map import SCALES, GridMap

@@ -10,8 +10,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from opsk.slurm.remap_commands import Command
-from opsk_tui.safe_text import safe, wrapped
+from opsk.slurm.commands.remap_commands import Command
+from opsk_tui.text.safe_text import safe, wrapped
 from opsk_tui.widgets.canvas import Bar
 from opsk_tui.widgets.document import Document, Line, Section, section
 

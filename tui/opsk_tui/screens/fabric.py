@@ -12,10 +12,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from opsk_tui.format import HEALTH_WORDS, NOT_KNOWN, percent
-from opsk_tui.safe_text import safe
+from opsk_tui.data.view import FabricView, Health, PortTable
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.view import FabricView, Health, PortTable
+from opsk_tui.text.format import HEALTH_WORDS, NOT_KNOWN, percent
+from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.grid_map import SCALES, Grid, GridMap, codes_of

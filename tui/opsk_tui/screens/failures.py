@@ -9,13 +9,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from opsk.planner.events.values import Event, Severity
-from opsk.slurm import remap_commands
+from opsk.diagnosis.events.values import Event, Severity
+from opsk.slurm.commands import remap_commands
 from opsk.text import format_count
-from opsk_tui.format import age, ago, host_list
-from opsk_tui.safe_text import safe, wrapped
 from opsk_tui.screens.options import OptionsScreen
 from opsk_tui.screens.view_screen import ViewScreen
+from opsk_tui.text.format import age, ago, host_list
+from opsk_tui.text.safe_text import safe, wrapped
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines

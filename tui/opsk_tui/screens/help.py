@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from opsk_tui.safe_text import wrapped
 from opsk_tui.screens.view_screen import ViewScreen
+from opsk_tui.text.safe_text import wrapped
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 

@@ -10,13 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from opsk.errors import OpskError
-from opsk_tui import job_sections
-from opsk_tui.feed_port import JobDetails
-from opsk_tui.format import METRIC_TITLES, percent
-from opsk_tui.job_columns import expected_mfu, job_rank, measured_mfu, speed_key
-from opsk_tui.safe_text import safe
+from opsk_tui.data.feed_port import JobDetails
+from opsk_tui.data.view import JobView, Metric
+from opsk_tui.screens import job_sections
+from opsk_tui.screens.job_columns import expected_mfu, job_rank, measured_mfu, speed_key
 from opsk_tui.screens.view_screen import ViewScreen
-from opsk_tui.view import JobView, Metric
+from opsk_tui.text.format import METRIC_TITLES, percent
+from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.document import Document, Section
 from opsk_tui.widgets.lines import Lines

@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.worker import Worker
 
+from opsk.diagnosis.events.values import Event, Severity
 from opsk.errors import OpskError
-from opsk.planner.events.values import Event, Severity
-from opsk_tui.choice_sections import choice_sections, led
-from opsk_tui.feed_port import Choice, Outcome, Proposal, Undoing
-from opsk_tui.format import NOT_KNOWN, duration, host_list, number, percent
-from opsk_tui.safe_text import safe, wrapped
+from opsk_tui.data.feed_port import Choice, Outcome, Proposal, Undoing
+from opsk_tui.screens.choice_sections import choice_sections, led
 from opsk_tui.screens.confirm import ConfirmScreen, Question
+from opsk_tui.text.format import NOT_KNOWN, duration, host_list, number, percent
+from opsk_tui.text.safe_text import safe, wrapped
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Line, Section, section
 from opsk_tui.widgets.lines import Lines

@@ -13,10 +13,10 @@ from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import Worker
 
-from opsk_tui.format import age, ago
-from opsk_tui.safe_text import safe
-from opsk_tui.state import Known
-from opsk_tui.view import Source, SourceState
+from opsk_tui.data.state import Known
+from opsk_tui.data.view import Source, SourceState
+from opsk_tui.text.format import age, ago
+from opsk_tui.text.safe_text import safe
 from opsk_tui.widgets.canvas import Bar, Cell
 from opsk_tui.widgets.document import Document, Section
 from opsk_tui.widgets.lines import Lines

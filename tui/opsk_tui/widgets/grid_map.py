@@ -16,8 +16,8 @@ from rich.segment import Segment
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from opsk_tui.safe_text import fitted
-from opsk_tui.view import Health
+from opsk_tui.data.view import Health
+from opsk_tui.text.safe_text import fitted
 from opsk_tui.widgets.canvas import Cell
 from opsk_tui.widgets.lines import MOVES, SIDEWAYS, Lines
 

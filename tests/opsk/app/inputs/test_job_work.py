@@ -16,11 +16,11 @@ from opsk.app.inputs import job_work as module
 from opsk.app.inputs.job_work import work_of_document, work_of_job
 from opsk.config import SiteConfig
 from opsk.errors import SlurmError
-from opsk.slurm import job_script
-from opsk.slurm.job_script import checked_script
+from opsk.slurm.commands import job_script
+from opsk.slurm.commands.job_script import checked_script
 from opsk.slurm.records import JobRecord
-from opsk.store.advice import AdviceGiven
-from opsk.store.engine import open_store
+from opsk.store.database.engine import open_store
+from opsk.store.records.advice import AdviceGiven
 from opsk.store.writing import DirectWriter
 
 SCRIPT = b"""#!/bin/bash

@@ -16,8 +16,8 @@ import pytest
 
 from opsk.app.inputs.node_files import is_node_file, read_node_files
 from opsk.errors import InputError
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from tests.fakes.node_dumps import FakeNode, nccl_xml, smi_query, sysfs_files, topo_matrix, ttar
 
 RACK = "5f1a2b3c-0000-4000-8000-0123456789ab"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from opsk.app.inputs.plan_examination import examined
-from opsk.costmodel.efficiency import Spread
-from opsk.costmodel.spread import USUAL_ASSUMED
-from opsk.costmodel.widening import assumed_inputs, widened
+from opsk.costmodel.efficiency.efficiency import Spread
+from opsk.costmodel.uncertainty.spread import USUAL_ASSUMED
+from opsk.costmodel.uncertainty.widening import assumed_inputs, widened
 from opsk.workload.plan import Precision, Sharding, Software, States
 
 STATED: dict[str, Any] = {

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from opsk.app.inputs.route_files import read_routes, split_routes
-from opsk.cli.fabric import fabric
+from opsk.cli.fabric.command import fabric
 from opsk.errors import InputError
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from tests.fakes.forwarding import as_dump_fts, shortest_paths, with_lids
 
 FABRIC = with_lids(rail_optimized_fabric(nodes=4, hcas=2, leaves=4, spines=2))

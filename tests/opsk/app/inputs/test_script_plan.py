@@ -8,7 +8,7 @@ import pytest
 
 from opsk.app.inputs import script_plan as module
 from opsk.app.inputs.script_plan import plan_of_check, plan_of_script
-from opsk.slurm import job_script
+from opsk.slurm.commands import job_script
 from opsk.slurm.records import JobRecord
 
 SCRIPT = b"""#!/bin/bash

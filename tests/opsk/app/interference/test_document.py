@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from opsk.cli import place as place_module
 from opsk.cli.main import opsk
+from opsk.cli.place import command as place_module
 from opsk.errors import SlurmError
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.render import as_ibnetdiscover
 from opsk.slurm.records import JobRecord, NodeRecord
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.render import as_ibnetdiscover
 from opsk.workload.advice_record import AdviceRecord, Verdict
 
 PLAN = """

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from opsk.app.interference.rates import ReadRates, read_rates
 from opsk.errors import InputError
-from opsk.planner.interference.measured import PortRate
-from opsk.topology.design import rail_optimized_fabric
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.planning.interference.measured import PortRate
 
 FABRIC = rail_optimized_fabric(nodes=2, hcas=1, leaves=1, spines=1)
 HCA = next(iter(FABRIC.hcas))

@@ -14,16 +14,16 @@ from click.testing import CliRunner
 
 from opsk.app.doctor.finding import Finding, Level, Site
 from opsk.app.doctor.slurm import skew
+from opsk.app.doctor.slurm_installation import InstalledSlurm
 from opsk.cli.doctor.command import doctor, lua_checks
 from opsk.cli.doctor.exporters import exporter_checks, exporter_urls, hear
 from opsk.cli.doctor.fetching import fetch
 from opsk.cli.doctor.prometheus import prometheus_checks
 from opsk.cli.doctor.store import store_checks
-from opsk.cli.setup.slurm_side import InstalledSlurm
 from opsk.config import SiteConfig
 from opsk.errors import InputError
-from opsk.store.engine import open_store
-from opsk.store.schema import revisions
+from opsk.store.database.engine import open_store
+from opsk.store.database.schema import revisions
 from tests.fakes import database_servers
 
 Serve = Callable[..., str]
@@ -155,7 +155,7 @@ def test_a_store_of_another_form_or_on_nfs(tmp_path: Path, monkeypatch: pytest.M
     engine.dispose()
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:1 / {tmp_path} rw - nfs4 server:/home rw\n")
-    monkeypatch.setattr("opsk.store.network_files._MOUNTS", mounts)
+    monkeypatch.setattr("opsk.store.database.network_files._MOUNTS", mounts)
     assert "is on a network file system (nfs4" in "".join(each.what for each in store_checks(here))
 
 

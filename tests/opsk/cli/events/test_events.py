@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from opsk.cli.events import command
 from opsk.cli.events.pages import address_of, read_pages
 from opsk.cli.main import opsk
+from opsk.diagnosis.events.exposition import samples_of_lines
+from opsk.diagnosis.events.from_samples import NAMES
 from opsk.errors import InputError, SlurmError, UnavailableError
-from opsk.planner.events.exposition import samples_of_lines
-from opsk.planner.events.from_samples import NAMES
 from opsk.slurm.records import JobRecord, NodeRecord
 
 WELL = """\

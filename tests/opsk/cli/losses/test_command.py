@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from opsk.calibration.calibration import timed_runs
-from opsk.calibration.runs import read_runs
+from opsk.calibration.runs.runs import read_runs
 from opsk.cli.main import opsk
+from opsk.diagnosis.losses.step_times import FEWEST_STEPS
 from opsk.errors import InputError
-from opsk.planner.losses.step_times import FEWEST_STEPS
 from opsk.slurm.records import JobRecord
 from opsk.workload.advice_record import AdviceRecord, Verdict
 from tests.fakes.losing_causes import simulated

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from opsk.app.doctor.slurm_installation import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines, snippets
 from opsk.cli.setup.command import setup
 from opsk.cli.setup.site_file import SiteFacts, site_text, write_site
-from opsk.cli.setup.slurm_side import InstalledSlurm, installed_slurm, slurm_findings, slurm_lines, snippets
 from opsk.config import load_site
 from opsk.errors import ConfigError, InputError
-from opsk.telemetry.gpu import LostGpu
+from opsk.telemetry.gpu.samples import LostGpu
 from tests.fakes.gpus import FixedGpus, h100, reading
 
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root without anything, and a PATH without programs."""
-    monkeypatch.setattr("opsk.cli.setup.slurm_side.search_path", lambda: str(tmp_path / "bin"))
+    monkeypatch.setattr("opsk.app.doctor.slurm_installation.search_path", lambda: str(tmp_path / "bin"))
     monkeypatch.setattr("opsk.cli.setup.host.search_path", lambda: str(tmp_path / "bin"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "bin").mkdir()

@@ -21,7 +21,7 @@ from opsk.costmodel.collectives.hierarchical import (
     point_to_point_s,
 )
 from opsk.costmodel.collectives.rail_only import rail_only_all_to_all_s, rail_optimized_all_to_all_s
-from opsk.costmodel.efficiency import Efficiency, LinkEfficiency
+from opsk.costmodel.efficiency.efficiency import Efficiency, LinkEfficiency
 from opsk.costmodel.machine import Machine, machine_of
 from opsk.errors import InputError
 from opsk.hardware.spec import ClusterSpec

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.predict import predict
 from opsk.costmodel.rules import violations
-from opsk.costmodel.shipped import DEFAULT
 from opsk.costmodel.table import PlanTable
 from opsk.hardware import catalog
 from opsk.hardware.spec import ClusterSpec

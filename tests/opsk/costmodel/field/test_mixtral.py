@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opsk.calibration.runs import read_runs
-from opsk.calibration.validation import validate_runs
+from opsk.calibration.accuracy.validation import validate_runs
+from opsk.calibration.runs.runs import read_runs
 
 FARTHEST = 0.25
 """3 to 10 % are reached, 17 % without a pipeline, and 21 % on B200; where the review of 0.1.0 found 50 %."""

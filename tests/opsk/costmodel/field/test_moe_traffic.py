@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opsk.costmodel import volumes
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.time import volumes
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Plan, Precision
 from tests.fakes.training_runs import gpt, parts

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opsk.costmodel import closed_forms as forms
+from opsk.costmodel.estimates import closed_forms as forms
 from opsk.costmodel.memory.activations import (
     Activations,
     LayerBytes,
@@ -14,7 +14,7 @@ from opsk.costmodel.memory.activations import (
     layer_bytes,
     scores_bytes,
 )
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.sizes.shape import shape_of
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape

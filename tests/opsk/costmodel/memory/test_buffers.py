@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opsk.costmodel.memory.buffers import Buffers, buffers_of, communicators, logits_bytes
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.sizes.shape import shape_of
 from opsk.costmodel.table import FloatColumn, PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Plan, Sharding, Software, States

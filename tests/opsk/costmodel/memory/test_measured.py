@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opsk.calibration.predictions import Prediction, predictions_of
-from opsk.calibration.runs import Run, read_runs
-from opsk.costmodel.verdict import Verdict
+from opsk.calibration.accuracy.predictions import Prediction, predictions_of
+from opsk.calibration.runs.runs import Run, read_runs
+from opsk.costmodel.uncertainty.verdict import Verdict
 
 pytestmark = pytest.mark.shared
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opsk.costmodel.memory.activations import activations_of, kept_layer_bytes, layer_bytes
-from opsk.costmodel.shape import shape_of
+from opsk.costmodel.sizes.shape import shape_of
 from opsk.costmodel.table import PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.modules import OffloadModule, RecomputeModule

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opsk.costmodel.efficiency.default import DEFAULT
 from opsk.costmodel.memory.peak import VARIED_LENGTHS_FRACTION, peak_memory
-from opsk.costmodel.shape import shape_of
-from opsk.costmodel.shipped import DEFAULT
+from opsk.costmodel.sizes.shape import shape_of
 from opsk.costmodel.table import MOMENTS, MemoryTable, PlanTable
 from opsk.workload.model import ModelShape
 from opsk.workload.plan import Loss, Plan, Precision, Recompute, Sharding, Software, States

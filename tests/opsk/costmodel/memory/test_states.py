@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from opsk.costmodel.memory.states import States, state_bytes
-from opsk.costmodel.parameters import total_parameters
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.costmodel.table import PlanTable
 from opsk.units import as_gib
 from opsk.workload.model import ModelShape

@@ -17,7 +17,7 @@ from opsk.errors import TelemetryError
 from opsk.postmortem.evidence.collecting import Collector, NodePaths
 from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.node_files import read_node_files, write_whole
-from opsk.telemetry.gpu import GpuReading
+from opsk.telemetry.gpu.samples import GpuReading
 from opsk.telemetry.kernel_log import boot_unix_s
 from tests.conftest import ROOT
 from tests.fakes.gpus import h100, reading

@@ -19,7 +19,7 @@ from opsk.postmortem.evidence.slurm_facts import reason_signs
 from opsk.postmortem.logs import LogFile
 from opsk.postmortem.reasoning import explain
 from opsk.postmortem.values import FailureClass, Role
-from opsk.slurm.accounting import AccountedRun, AccountedStep, AccountingClient, NodeReason
+from opsk.slurm.commands.accounting import AccountedRun, AccountedStep, AccountingClient, NodeReason
 from opsk.slurm.records import JobRecord
 
 ME = pwd.getpwuid(os.getuid()).pw_name

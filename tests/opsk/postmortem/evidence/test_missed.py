@@ -14,7 +14,7 @@ from opsk.job_key import JobKey
 from opsk.postmortem.evidence import missed
 from opsk.postmortem.evidence.missed import EVERY_S, GRACE_S, MOST_REPORTS, report_missed
 from opsk.postmortem.evidence.node_files import job_folder
-from opsk.slurm.accounting import AccountedRun, AccountingClient
+from opsk.slurm.commands.accounting import AccountedRun, AccountingClient
 
 NOW_S = 1_800_000_000.0
 

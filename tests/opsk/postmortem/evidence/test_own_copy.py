@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opsk.cli.postmortem_job import keep_report
+from opsk.cli.postmortem.job import keep_report
 from opsk.postmortem.evidence.as_user import Person, read_as
 from opsk.postmortem.evidence.gathering import Asked, gather_job
 from opsk.postmortem.evidence.index import entries_of

@@ -11,7 +11,7 @@ import pytest
 
 from opsk.postmortem.evidence.collecting import MOST_REPORTS, Collector, NodePaths
 from opsk.postmortem.evidence.reporting import AGAIN_AFTER_S, GIVEN_UP_AFTER_S, DueReport, claim_report, remove_note
-from opsk.telemetry.job_files import JobFile, parse_job_file
+from opsk.telemetry.jobs.job_files import JobFile, parse_job_file
 from tests.fakes.gpus import reading
 
 NOTE = "opsk-job 1\njob=77\nnode=n3\nuid={uid}\nstart={start}\nwhole\n"

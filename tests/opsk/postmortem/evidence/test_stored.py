@@ -14,8 +14,8 @@ from opsk.postmortem.evidence.index import entries_of
 from opsk.postmortem.evidence.recurring import recurrence_of
 from opsk.postmortem.evidence.stored import known_failures, store_report
 from opsk.postmortem.values import Cause, FailureClass, JobFacts, Place, Report
-from opsk.store.engine import open_store
-from opsk.store.reports import reports
+from opsk.store.database.engine import open_store
+from opsk.store.records.reports import reports
 from opsk.store.writing import DirectWriter
 from tests.fakes.store_records import job as stored_job
 

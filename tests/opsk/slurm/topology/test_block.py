@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.hb_domains import HbDomain
+from opsk.fabric.rails import Rails, find_rails
 from opsk.slurm.topology.block import blocks_of
 from opsk.slurm.topology.conf import read_topology_conf
 from opsk.slurm.topology.release import NEWEST, Release
 from opsk.slurm.topology.written import Written, conf_text
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.hb_domains import HbDomain
-from opsk.topology.rails import Rails, find_rails
 
 OLD: Release = (24, 11)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.rails import find_rails
 from opsk.slurm.topology.check import topology_faults
 from opsk.slurm.topology.conf import read_topology_conf
 from opsk.slurm.topology.tree import write_tree
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.rails import find_rails
 
 
 def kinds(text: str) -> list[str]:

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.dumps.dialects import read_fabric
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.rails import find_rails
 from opsk.slurm.topology.conf import read_topology_conf
 from opsk.slurm.topology.tree import tree_of, write_tree
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.dialects import read_fabric
-from opsk.topology.fabric import Fabric
-from opsk.topology.rails import find_rails
 
 
 def test_a_unit_is_one_leaf_switch_whatever_the_number_of_rails() -> None:

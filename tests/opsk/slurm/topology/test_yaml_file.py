@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opsk.errors import InputError
+from opsk.fabric.design import rail_optimized_fabric
+from opsk.fabric.rails import find_rails
 from opsk.slurm.topology.block import blocks_of
 from opsk.slurm.topology.tree import tree_of
 from opsk.slurm.topology.written import Entry, Written, yaml_text
 from opsk.slurm.topology.yaml_file import is_topology, load_yaml, merged, read_topology
-from opsk.topology.design import rail_optimized_fabric
-from opsk.topology.rails import find_rails
 
 EVERY_KIND = """\
 ---

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opsk.cli.throughput_document import throughput_document
+from opsk.cli.throughput.document import throughput_document
 from opsk.telemetry.progress.runs import joined, read_log
 
 pytestmark = pytest.mark.shared

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opsk.costmodel.parameters import total_parameters
+from opsk.costmodel.sizes.parameters import total_parameters
 from opsk.workload.huggingface.model import ConfigModel, model_of_config
 from opsk.workload.model import Mixer
 from opsk.workload.public_models.lookup import public_model

@@ -1,0 +1,1 @@
+"""Runs collectors and serves their metrics over HTTP or as a file."""

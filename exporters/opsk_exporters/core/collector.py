@@ -1,0 +1,371 @@
+"""How do collectors run, so that none of them can hang, empty or falsify the scrape of the others?
+
+Each collector has one worker thread of its own. A scrape asks every worker for a run, waits for all of them until one
+common deadline, and shows the series of those that came back. A worker that hangs in the kernel is left where it is:
+it gets no second run until it returns, and until then its collector counts as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as RunTimeoutError
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import Metric
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from opsk.errors import OpskError
+from opsk.telemetry import background
+from opsk.text import escape
+from opsk_exporters.core.families import Families
+
+LOG = logging.getLogger("opsk.exporter")
+DEFAULT_DEADLINE_S = 5.0
+_CLOSING_S = 1.0
+
+Clock = Callable[[], float]
+
+
+class NoDataError(OpskError):
+    """The node has nothing that the collector could read: no fault, and no series."""
+
+
+class Collector(Protocol):
+    """One source of metrics."""
+
+    @property
+    def name(self) -> str:
+        """Word that selects the collector, and its label in metrics about collectors."""
+        ...
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the source once, completely.
+
+        Raises
+        ------
+        NoDataError
+            The node has no such source.
+        Exception
+            Anything else is a failed collection: its series are dropped, the scrape goes on.
+        """
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One collection under way: when it began, and what it will give."""
+
+    started: float
+    result: Future[tuple[Metric, ...]]
+
+
+class Worker:
+    """Runs one collector in a thread of its own, one run at a time.
+
+    Parameters
+    ----------
+    collector
+        What is run.
+    deadline_s
+        How long a run may take [s].
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self, collector: Collector, deadline_s: float = DEFAULT_DEADLINE_S, clock: Clock = time.monotonic
+    ) -> None:
+        self.name = collector.name
+        self.deadline_s = deadline_s
+        self.said = ""
+        self.failures = 0
+        self.timeouts = 0
+        self.succeeded_at: float | None = None
+        self.last_duration_s: float | None = None
+        self.source_present: bool | None = None
+        self._collector = collector
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wanted = threading.Semaphore(0)
+        self._run: _Run | None = None
+        self._overdue: _Run | None = None
+        self._outcome: str | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"collector-{self.name}", daemon=True)
+        self._thread.start()
+
+    def request(self) -> _Run:
+        """Return the run under way, or begin one: scrapes at the same time share it."""
+        with self._lock:
+            if self._run is None:
+                self._run = _Run(started=self._clock(), result=Future())
+                self._wanted.release()
+            return self._run
+
+    def wait(self, run: _Run, until: float) -> tuple[Metric, ...] | None:
+        """Return what a run gives if it does until its deadline and ``until``; ``None`` when it failed or hangs."""
+        own = run.started + self.deadline_s
+        try:
+            error = run.result.exception(timeout=max(0.0, min(until, own) - self._clock()))
+        except RunTimeoutError:
+            if own <= until:  # a scraper that gives up earlier is no fault of the collector
+                self._note_overdue(run)
+            return None
+        if error is None:
+            return run.result.result()
+        return () if isinstance(error, NoDataError) else None
+
+    def running_s(self) -> float | None:
+        """Return how long the run under way has been going on [s]; ``None`` between runs."""
+        with self._lock:
+            return None if self._run is None else self._clock() - self._run.started
+
+    def state(self) -> str:
+        """Return how the collector is, in a word or two."""
+        with self._lock:
+            if self._run is not None and self._overdue is self._run:
+                return "hangs"
+            if self._outcome is not None:
+                return self._outcome
+            return "not asked yet"
+
+    def close(self) -> None:
+        """Run the collector no more; its thread lets it go and ends, at once or when the run under way returns."""
+        self._closed = True
+        self._wanted.release()
+
+    def join(self, wait_s: float) -> None:
+        """Wait for the thread to end, but only so long [s]."""
+        self._thread.join(max(0.0, wait_s))
+
+    def _work(self) -> None:
+        """Run the collector whenever a scrape wants it, until closed."""
+        while self._wanted.acquire() and not self._closed:
+            run = self._run
+            if run is not None:
+                self._collect(run)
+        with contextlib.suppress(Exception):
+            background.close(self._collector)
+
+    def _collect(self, run: _Run) -> None:
+        """Do one run and hand its outcome to everyone who waits."""
+        outcome: tuple[Metric, ...] | Exception
+        try:
+            outcome = tuple(self._collector.collect())
+        except BaseException as error:  # noqa: BLE001 - however a collector fails, its worker lives on and counts it
+            outcome = _bare(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        with self._lock:
+            self._run = None
+            self.last_duration_s = self._clock() - run.started
+            self._account(outcome)
+        if isinstance(outcome, Exception):
+            run.result.set_exception(outcome)
+        else:
+            run.result.set_result(outcome)
+
+    def _account(self, outcome: tuple[Metric, ...] | Exception) -> None:
+        """Count the outcome, and log it when it is another than last time."""
+        if isinstance(outcome, NoDataError):
+            self.succeeded_at, self.source_present, self._outcome = self._clock(), False, "nothing here"
+            self._say(logging.INFO, f"nothing here: {outcome}")
+        elif isinstance(outcome, Exception):
+            self.failures += 1
+            self._outcome = "fails"
+            self._say(logging.WARNING, f"failed, its series are dropped: {type(outcome).__name__}: {outcome}")
+        else:
+            self.succeeded_at, self.source_present, self._outcome = self._clock(), True, "works"
+            self._say(logging.INFO if self.said else logging.DEBUG, "works")
+
+    def _note_overdue(self, run: _Run) -> None:
+        """Count a run once that missed its deadline."""
+        with self._lock:
+            if self._run is run and self._overdue is not run:
+                self._overdue = run
+                self.timeouts += 1
+                self._say(logging.WARNING, f"did not answer within {self.deadline_s:g} s, its series are dropped")
+
+    def _say(self, level: int, what: str) -> None:
+        """Log a change; the same again every 15 s would only fill the journal."""
+        LOG.log(logging.DEBUG if what == self.said else level, "collector %s: %s", self.name, escape(what))
+        self.said = what
+
+
+def _bare(error: Exception) -> Exception:
+    """Return an error without what led to it: frames that hold the error in turn would stay until gc finds them."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """What one scrape gave: all series, and the names of the collectors that gave none because they failed."""
+
+    metrics: tuple[Metric, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a collector is, in words for people.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    state
+        ``works``, ``nothing here``, ``fails``, ``hangs``, ``not asked yet`` or ``not installed``.
+    said
+        What it last said of itself.
+    duration_s
+        How long its last run took [s].
+    """
+
+    name: str
+    state: str
+    said: str
+    duration_s: float | None = None
+
+
+class Scraper(PrometheusCollector):
+    """All collectors as one: what a registry of prometheus_client asks for metrics.
+
+    Parameters
+    ----------
+    collectors
+        Sources; each name only once.
+    deadline_s
+        How long one scrape waits for a collector [s].
+    deadlines_s
+        The same for single collectors, by name [s].
+    missing
+        Collectors that could not be made, and why.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        collectors: Iterable[Collector],
+        deadline_s: float = DEFAULT_DEADLINE_S,
+        *,
+        deadlines_s: Mapping[str, float] | None = None,
+        missing: Mapping[str, str] | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._missing = dict(missing or {})
+        own = deadlines_s or {}
+        self._workers = tuple(Worker(each, own.get(each.name, deadline_s), clock) for each in collectors)
+
+    def describe(self) -> Iterable[Metric]:
+        """Name no metrics: registering must not run the collectors."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of one scrape."""
+        return self.scrape().metrics
+
+    def scrape(self, limit_s: float | None = None) -> Scrape:
+        """Run all collectors side by side; return the series of those that answered, and metrics about all.
+
+        Parameters
+        ----------
+        limit_s
+            How long the scrape may take, whatever the collectors' deadlines are [s].
+        """
+        until = math.inf if limit_s is None else self._clock() + limit_s
+        runs = [(worker, worker.request()) for worker in self._workers]
+        answers = [(worker.name, worker.wait(run, until)) for worker, run in runs]
+        about = self._about({name: metrics is not None for name, metrics in answers})
+        return Scrape(
+            metrics=merged(metric for metrics in (*(given for _, given in answers), about) for metric in metrics or ()),
+            failed=tuple(name for name, metrics in answers if metrics is None),
+        )
+
+    def close(self, wait_s: float = _CLOSING_S) -> None:
+        """Run no collector any more, and wait for their threads to end; only so long for those that hang [s]."""
+        for worker in self._workers:
+            worker.close()
+        until = time.monotonic() + wait_s
+        for worker in self._workers:
+            worker.join(until - time.monotonic())
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Return how each collector was at its last run, without running any."""
+        found = [
+            Standing(name=each.name, state=each.state(), said=each.said, duration_s=each.last_duration_s)
+            for each in self._workers
+        ]
+        found += [Standing(name=name, state="not installed", said=why) for name, why in self._missing.items()]
+        return tuple(sorted(found, key=lambda standing: standing.name))
+
+    def _about(self, answered: dict[str, bool]) -> tuple[Metric, ...]:
+        """Tell how the collectors themselves are."""
+        families = Families()
+        for name in self._missing:
+            families.gauge(
+                "opsk_collector_missing",
+                "1 for a collector that was left out because a package that it needs is not installed.",
+                1.0,
+                collector=name,
+            )
+        for worker in self._workers:
+            running_s, name = worker.running_s(), worker.name
+            duration_s = worker.last_duration_s if answered[name] or running_s is None else running_s
+            age_s = None if worker.succeeded_at is None else self._clock() - worker.succeeded_at
+            present = None if worker.source_present is None else float(worker.source_present)
+            families.gauge(
+                "opsk_collector_success",
+                "1 when the collector answered this scrape, if only to say that there is nothing here; 0 when it "
+                "failed or missed the deadline, and its series are absent.",
+                float(answered[name]),
+                collector=name,
+            )
+            families.gauge(
+                "opsk_collector_source_present",
+                "1 when the node had what the collector reads at its last success, 0 when not (no HCA, say).",
+                present,
+                collector=name,
+            )
+            families.gauge(
+                "opsk_collector_duration_seconds",
+                "How long the last run took; for a run that is still going on, how long it has taken so far.",
+                duration_s,
+                collector=name,
+            )
+            families.gauge(
+                "opsk_collector_age_seconds",
+                "Time since the collector last answered; absent when it never did.",
+                age_s,
+                collector=name,
+            )
+            for kind, count in (("error", worker.failures), ("deadline", worker.timeouts)):
+                families.counter(
+                    "opsk_collector_failures_total",
+                    "Runs that failed: kind error with an error, deadline by taking longer than the collector may; a "
+                    "scraper that gave up earlier counts for none.",
+                    count,
+                    collector=name,
+                    kind=kind,
+                )
+        return families.all()
+
+
+def merged(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    """Return metrics with each name once: two collectors may fill one family, which is written down only once."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        first = found.get(metric.name)
+        if first is None:
+            found[metric.name] = metric
+        elif first is not metric:
+            both = found[metric.name] = Metric(first.name, first.documentation, first.type)
+            both.samples = [*first.samples, *metric.samples]
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""Exports the metrics of NVIDIA and AMD GPUs."""

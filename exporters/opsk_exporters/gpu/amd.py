@@ -1,0 +1,222 @@
+"""Which metrics do the AMD GPUs of a node give?
+
+Those of any GPU where the meaning is the same (``opsk_gpu_*``, keyed by ``gpu``), and what only these have as
+``opsk_amdgpu_*``. A GPU that sleeps has its facts and its state, and no readings: asking would wake it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client import Metric
+
+from opsk.errors import TelemetryError
+from opsk.telemetry.gpu.amd.source import AmdGpuReading, AmdGpuSample, SysfsAmdGpus
+from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading
+from opsk.text import escape
+from opsk_exporters.core.collector import NoDataError
+from opsk_exporters.core.families import Families
+from opsk_exporters.gpu.collector import add_gpu
+from opsk_exporters.gpu.health import ThrottleTimes
+from opsk_exporters.gpu.names import TEMPERATURE_HELP, UNREADABLE_HELP, UP_HELP
+
+LOG = logging.getLogger("opsk.exporter")
+
+Watts = Callable[[str, float | None, int], None]
+"""Told the kind of GPUs, what they draw together [W], and how many they are: ``GpuPowerWatch.note``."""
+
+
+class AmdGpuSource(Protocol):
+    """Whatever can tell about the AMD GPUs of a node."""
+
+    def read(self) -> AmdGpuReading:
+        """Return all AMD GPUs; raises as `opsk.telemetry.gpu.amd.source.SysfsAmdGpus.read` does."""
+        ...
+
+
+def _tell_nobody(_kind: str, _watts: float | None, _gpus: int) -> None:
+    """Tell nobody."""
+
+
+class AmdGpuCollector:
+    """AMD GPUs, through sysfs.
+
+    Parameters
+    ----------
+    source
+        Where the samples come from.
+    tell_watts
+        Who is told what the GPUs draw together, at each reading.
+    """
+
+    name = "amdgpu"
+
+    def __init__(self, source: AmdGpuSource, tell_watts: Watts = _tell_nobody) -> None:
+        self._source = source
+        self._tell_watts = tell_watts
+        self._throttle = ThrottleTimes()
+        self._said: frozenset[str] = frozenset()
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all GPUs once.
+
+        Raises
+        ------
+        NoDataError
+            The node has no AMD GPU, and had none since the exporter started.
+        """
+        try:
+            reading = self._source.read()
+        except GpuDriverMissingError as error:
+            raise NoDataError(str(error)) from error
+        except OSError as error:
+            raise TelemetryError(f"AMD GPUs: {error}") from error
+        families = Families()
+        _add_up(families, reading.gpus)
+        times = self._throttle.note(reading.gpus)
+        for device in reading.devices:
+            _add_state(families, device)
+            add_gpu(families, device.gpu, None, times[device.gpu.uuid])
+            _add_device(families, device)
+        self._tell_watts("amd", _watts(reading), len(reading.devices))
+        self._say(reading.gpus)
+        return families.all()
+
+    def _say(self, reading: GpuReading) -> None:
+        """Log what is lost, once for each change."""
+        said = frozenset(f"{lost.uuid} (index {lost.index}, {lost.pci}) {lost.why}" for lost in reading.lost)
+        for what in sorted(said - self._said):
+            LOG.warning("amdgpu: %s", escape(what))
+        for what in sorted(self._said - said):
+            LOG.info("amdgpu: no longer so: %s", escape(what))
+        self._said = said
+
+
+def make(sysfs: Path = Path("/sys"), tell_watts: Watts = _tell_nobody) -> AmdGpuCollector:
+    """Return the collector of a node."""
+    return AmdGpuCollector(SysfsAmdGpus(sysfs), tell_watts)
+
+
+def _watts(reading: AmdGpuReading) -> float | None:
+    """Return what all GPUs draw together [W]: one die of a board tells for both, and one that sleeps draws nothing."""
+    told = [power for device in reading.devices if (power := _power(device)) is not None]
+    awake = any(not device.asleep for device in reading.devices)
+    return None if reading.gpus.lost or (awake and not told) else sum(told)
+
+
+def _power(device: AmdGpuSample) -> float | None:
+    """Return the power of one GPU [W]."""
+    power = device.gpu.power
+    return power.instant_w if power.instant_w is not None else power.average_w
+
+
+def _add_up(families: Families, reading: GpuReading) -> None:
+    """Tell who answers."""
+    counts = {gpu.uuid: 0 for gpu in reading.gpus}
+    for fault in reading.unreadable:
+        counts[fault.gpu or ""] = counts.get(fault.gpu or "", 0) + 1
+    for gpu in reading.gpus:
+        families.gauge("opsk_gpu_up", UP_HELP, 1.0, gpu=gpu.uuid)
+        families.gauge(
+            "opsk_gpu_unreadable_values",
+            UNREADABLE_HELP,
+            counts[gpu.uuid],
+            gpu=gpu.uuid,
+        )
+    for lost in reading.lost:
+        families.gauge("opsk_gpu_up", UP_HELP, 0.0, gpu=str(lost.uuid))
+
+
+def _add_state(families: Families, device: AmdGpuSample) -> None:
+    """Add what is known without asking the hardware."""
+    uuid = device.gpu.uuid
+    families.info(
+        "opsk_amdgpu_info",
+        "AMD GPU: DRM devices, PCI ids, PCI address, XGMI hive and id in it, partition modes, version of the "
+        "firmware's table.",
+        gpu=uuid,
+        card=device.card,
+        render=device.render,
+        device_id=device.device_id,
+        pci=device.gpu.pci,
+        hive=device.hive,
+        xgmi_node=device.xgmi_node,
+        compute_partition=device.compute_partition,
+        memory_partition=device.memory_partition,
+        table=device.table_version,
+    )
+    families.gauge(
+        "opsk_amdgpu_asleep",
+        "1 when the GPU sleeps (runtime power management) and was not asked for readings, which would wake it.",
+        float(device.asleep),
+        gpu=uuid,
+    )
+
+
+def _add_device(families: Families, device: AmdGpuSample) -> None:
+    """Add what only AMD's GPUs have."""
+    uuid = device.gpu.uuid
+    families.gauge(
+        "opsk_gpu_temperature_celsius",
+        TEMPERATURE_HELP,
+        device.gpu.temperatures_c.get("junction"),
+        gpu=uuid,
+        sensor="junction",
+    )
+    families.gauge(
+        "opsk_amdgpu_host_memory_size_bytes",
+        "Memory of the host that the GPU can map (GTT).",
+        device.host_memory_total_bytes,
+        gpu=uuid,
+    )
+    families.gauge(
+        "opsk_amdgpu_host_memory_used_bytes",
+        "Memory of the host that the GPU maps now (GTT).",
+        device.host_memory_used_bytes,
+        gpu=uuid,
+    )
+    for count in device.ras:
+        families.counter(
+            "opsk_amdgpu_ras_errors_total",
+            "Errors that a block of the chip found since the driver was loaded (RAS); umc is device memory.",
+            count.count,
+            gpu=uuid,
+            block=count.block,
+            error=count.kind,
+        )
+    for state, pages in device.bad_pages.items():
+        families.gauge(
+            "opsk_amdgpu_bad_pages",
+            "Pages of device memory out of use (reserved), waiting for it (pending), or that could not be taken out of "
+            "use (unreservable).",
+            pages,
+            gpu=uuid,
+            state=state,
+        )
+    _add_xgmi(families, device)
+
+
+def _add_xgmi(families: Families, device: AmdGpuSample) -> None:
+    """Add the links to other GPUs."""
+    families.counter(
+        "opsk_amdgpu_xgmi_errors_total",
+        "XGMI error flags found since the exporter started, for GPUs whose RAS does not count them; reading clears "
+        "them, so other tools on the node see less.",
+        device.xgmi_errors,
+        gpu=device.gpu.uuid,
+    )
+    for what, verb, links in (
+        ("read", "read", device.xgmi_read_bytes),
+        ("written", "wrote", device.xgmi_written_bytes),
+    ):
+        for link, moved in links.items():
+            families.counter(
+                f"opsk_amdgpu_xgmi_{what}_bytes_total",
+                f"Data that the GPU {verb} over an XGMI link, as its firmware counts.",
+                moved,
+                gpu=device.gpu.uuid,
+                link=str(link),
+            )

@@ -1,0 +1,328 @@
+"""Which metrics do the NVIDIA GPUs of a node give?
+
+Series are keyed by UUID alone; what else identifies a GPU (index, minor, PCI address, Slurm's index) stands in
+``opsk_gpu_info``. A GPU that was there once and no longer answers has ``opsk_gpu_up`` 0 and no other series. Names and
+help texts of plain values are in the tables of ``gpu_names``; health is in ``gpu_health``, NVLinks in ``gpu_links``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from prometheus_client import Metric
+
+from opsk.errors import OpskError, TelemetryError
+from opsk.telemetry.background import Latest
+from opsk.telemetry.gpu.imex import ImexSample
+from opsk.telemetry.gpu.samples import (
+    GpuActivity,
+    GpuDriverMissingError,
+    GpuMemory,
+    GpuReading,
+    GpuSample,
+    GpuSource,
+    LostGpu,
+    MigSample,
+)
+from opsk.telemetry.host.services import ServiceSample
+from opsk.text import escape
+from opsk_exporters.core.collector import NoDataError
+from opsk_exporters.core.families import Families
+from opsk_exporters.gpu import names
+from opsk_exporters.gpu.health import ThrottleTimes, add_fabric, add_health, add_imex, add_services
+from opsk_exporters.gpu.links import LinkTotals, add_links
+
+LOG = logging.getLogger("opsk.exporter")
+
+SlurmOrder = Callable[[GpuReading], Mapping[str, int]]
+"""Slurm's index of each GPU by UUID, as far as it is known."""
+Services = Callable[[], Iterable[ServiceSample]]
+Imex = Callable[[], "Latest[ImexSample] | None"]
+
+
+def _no_order(_reading: GpuReading) -> Mapping[str, int]:
+    """Know no order of Slurm's."""
+    return {}
+
+
+class GpuCollector:
+    """GPUs: what they do, how they are, and which of them are lost.
+
+    Parameters
+    ----------
+    source
+        Where the samples come from.
+    services
+        Services that the GPUs' fabric needs.
+    slurm_order
+        Slurm's index of each GPU.
+    imex
+        Last answer of the IMEX daemon; ``None`` where there is none.
+    on_bus
+        PCI addresses of the GPUs that should have a driver: without one they are no reason to be silent.
+    on_close
+        Lets go of what the others read from.
+    """
+
+    name = "gpu"
+
+    def __init__(
+        self,
+        source: GpuSource,
+        services: Services = tuple,
+        slurm_order: SlurmOrder = _no_order,
+        imex: Imex = lambda: None,
+        on_bus: Callable[[], Sequence[str]] = tuple,
+        on_close: Callable[[], object] = tuple,
+    ) -> None:
+        self.close = on_close
+        self._source = source
+        self._services = services
+        self._slurm_order = slurm_order
+        self._imex = imex
+        self._on_bus = on_bus
+        self._throttle = ThrottleTimes()
+        self._links = LinkTotals()
+        self._seen = False
+        self._said: frozenset[str] = frozenset()
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all GPUs once.
+
+        Raises
+        ------
+        NoDataError
+            The node has no NVIDIA GPU, or no driver, and never had one since the exporter started.
+        TelemetryError
+            The GPUs cannot be read, or there are GPUs and no driver for them.
+        """
+        reading = self._read()
+        families = Families()
+        _add_node(families, reading)
+        order = self._slurm_order(reading)
+        times = self._throttle.note(reading)
+        for gpu in reading.gpus:
+            add_gpu(families, gpu, order.get(gpu.uuid), times[gpu.uuid])
+            add_links(families, gpu, self._links)
+        for gpu in reading.gpus:
+            for mig in gpu.mig:
+                _add_mig(families, gpu, mig, order.get(mig.uuid))
+        add_services(families, self._services())
+        add_imex(families, self._imex())
+        self._say(reading)
+        return families.all()
+
+    def _read(self) -> GpuReading:
+        """Return a reading of a node that has GPUs."""
+        try:
+            reading = self._source.gpus()
+        except GpuDriverMissingError as error:
+            if self._seen:
+                raise TelemetryError(f"there were GPUs, and now their driver is gone: {error}") from error
+            raise self._silent(str(error)) from error
+        if not reading.gpus and not reading.lost:
+            raise self._silent("the NVIDIA driver lists no GPU")
+        self._seen = True
+        return reading
+
+    def _silent(self, why: str) -> OpskError:
+        """Return what it means that no GPU can be read: nothing on a node without GPUs, else a failure."""
+        on_bus = self._on_bus()
+        if not on_bus:
+            return NoDataError(why)
+        return TelemetryError(f"{len(on_bus)} NVIDIA GPUs are on the PCI bus ({', '.join(on_bus[:8])}), and {why}")
+
+    def _say(self, reading: GpuReading) -> None:
+        """Log what is lost and what cannot be read, once for each change."""
+        said = frozenset(
+            [f"{_label(lost)} (index {lost.index}, {lost.pci}) is lost: {lost.why}" for lost in reading.lost]
+            + [f"{fault.gpu or 'node'}: {fault.what}: {fault.error}" for fault in reading.unreadable]
+        )
+        for what in sorted(said - self._said):
+            LOG.warning("gpu: %s", escape(what))
+        for what in sorted(self._said - said):
+            LOG.info("gpu: no longer so: %s", escape(what))
+        self._said = said
+
+
+def _label(lost: LostGpu) -> str:
+    """Return what stands for a lost GPU: its UUID, or its index when it never told one."""
+    return lost.uuid or f"index-{lost.index}"
+
+
+def _add_node(families: Families, reading: GpuReading) -> None:
+    """Add what is said of all GPUs together: versions, who is up, what could not be read."""
+    families.info(
+        "opsk_gpu_driver_info",
+        "NVIDIA driver, NVML and the newest CUDA that the driver can run.",
+        driver=reading.driver,
+        nvml=reading.nvml,
+        cuda=reading.cuda,
+    )
+    add_up(families, reading)
+
+
+def add_up(families: Families, reading: GpuReading) -> None:
+    """Tell which GPUs answer, of any maker, and of how much each keeps silent."""
+    up = ("opsk_gpu_up", names.UP_HELP)
+    for gpu in reading.gpus:
+        families.gauge(*up, 1.0, gpu=gpu.uuid)
+    for lost in reading.lost:
+        families.gauge(*up, 0.0, gpu=_label(lost))
+    counts: dict[str, int] = {gpu.uuid: 0 for gpu in reading.gpus}
+    for fault in reading.unreadable:
+        if fault.gpu in counts:
+            counts[fault.gpu] += 1
+    for uuid, count in counts.items():
+        families.gauge("opsk_gpu_unreadable_values", names.UNREADABLE_HELP, count, gpu=uuid)
+
+
+def add_gpu(families: Families, gpu: GpuSample, slurm_index: int | None, throttled_s: Mapping[str, float]) -> None:
+    """Add one GPU that answers; for any source of GPU samples."""
+    uuid = gpu.uuid
+    families.info(
+        "opsk_gpu_info",
+        "GPU: the driver's index (NVML: PCI order), minor number of its device file, Slurm's index where it is known, "
+        "PCI address and what it is.",
+        gpu=uuid,
+        index=str(gpu.index),
+        minor="" if gpu.minor is None else str(gpu.minor),
+        slurm_index="" if slurm_index is None else str(slurm_index),
+        pci=gpu.pci,
+        model=gpu.model,
+        architecture=gpu.architecture,
+        serial=gpu.serial,
+        vbios=gpu.vbios,
+        compute_mode=gpu.compute_mode,
+    )
+    for name, metric in names.UTILISATION.items():
+        families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, gpu.utilisation.get(name), gpu=uuid)
+    _add_memory(families, names.MEMORY, gpu.memory, gpu=uuid)
+    _add_activity(families, names.ACTIVITY, gpu.activity, gpu=uuid)
+    if gpu.activity is not None:
+        for name, metric in names.RATES.items():
+            families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, gpu.activity.bytes_per_s.get(name), gpu=uuid)
+        for name, pipe in names.PIPES.items():
+            families.gauge(
+                f"opsk_gpu_{names.PIPE.what}",
+                names.PIPE.help_text,
+                gpu.activity.ratios.get(name),
+                gpu=uuid,
+                pipe=pipe,
+            )
+    _add_clocks(families, gpu, throttled_s)
+    _add_power(families, gpu)
+    families.gauge(
+        "opsk_gpu_processes",
+        "Processes with a compute context on the GPU; absent with MIG on, and where the driver does not tell.",
+        None if gpu.processes is None else len(gpu.processes),
+        gpu=uuid,
+    )
+    add_health(families, gpu)
+    add_fabric(families, gpu)
+
+
+def _add_memory(
+    families: Families, table: Mapping[str, names.MetricName], memory: GpuMemory | None, **labels: str
+) -> None:
+    """Add the device memory of a GPU or MIG device."""
+    if memory is not None:
+        for field, metric in table.items():
+            families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, getattr(memory, field), **labels)
+
+
+def _add_activity(
+    families: Families, table: Mapping[str, names.MetricName], activity: GpuActivity | None, **labels: str
+) -> None:
+    """Add what the hardware's counters say of a GPU or GPU instance."""
+    if activity is not None:
+        for name, metric in table.items():
+            families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, activity.ratios.get(name), **labels)
+
+
+def _add_clocks(families: Families, gpu: GpuSample, throttled_s: Mapping[str, float]) -> None:
+    """Add clocks, and for how long what held them down."""
+    for clock, hertz in gpu.clocks_hz.items():
+        families.gauge("opsk_gpu_clock_hertz", "Clock of a part of the GPU now.", hertz, gpu=gpu.uuid, clock=clock)
+    for clock, hertz in gpu.clocks_max_hz.items():
+        families.gauge(
+            "opsk_gpu_clock_max_hertz", "Highest clock that the part can do.", hertz, gpu=gpu.uuid, clock=clock
+        )
+    for reason, time_s in throttled_s.items():
+        families.counter(
+            "opsk_gpu_throttle_seconds_total",
+            "Time with clocks held down for a reason: the driver's own counter (since driver load) where it has one, "
+            "else summed between readings since the exporter started; idling is a reason too.",
+            time_s,
+            gpu=gpu.uuid,
+            reason=reason,
+        )
+    for clocks in ("application", "base"):
+        families.counter(
+            "opsk_gpu_below_clocks_seconds_total",
+            "Time since driver load with clocks below the application or base clocks, whatever the reason.",
+            gpu.violation_s.get(f"below_{clocks}_clocks"),
+            gpu=gpu.uuid,
+            clocks=clocks,
+        )
+
+
+def _add_power(families: Families, gpu: GpuSample) -> None:
+    """Add power, energy and temperatures."""
+    for field, metric in names.POWER.items():
+        families.gauge(f"opsk_gpu_{metric.what}", metric.help_text, getattr(gpu.power, field), gpu=gpu.uuid)
+    families.counter(
+        "opsk_gpu_energy_joules_total",
+        "Energy that the GPU used since its driver was loaded.",
+        gpu.power.energy_j,
+        gpu=gpu.uuid,
+    )
+    for sensor in ("gpu", "memory"):
+        families.gauge(
+            "opsk_gpu_temperature_celsius",
+            names.TEMPERATURE_HELP,
+            gpu.temperatures_c.get(sensor),
+            gpu=gpu.uuid,
+            sensor=sensor,
+        )
+    families.gauge(
+        "opsk_gpu_temperature_margin_celsius",
+        "Degrees left until the GPU slows down.",
+        gpu.temperatures_c.get("margin"),
+        gpu=gpu.uuid,
+    )
+    for limit, celsius in gpu.temperature_limits_c.items():
+        families.gauge(
+            "opsk_gpu_temperature_limit_celsius",
+            "Temperature at which something happens: slowdown, shutdown, highest for running (gpu_max, memory_max).",
+            celsius,
+            gpu=gpu.uuid,
+            limit=limit,
+        )
+
+
+def _add_mig(families: Families, gpu: GpuSample, mig: MigSample, slurm_index: int | None) -> None:
+    """Add one MIG device."""
+    families.info(
+        "opsk_gpu_mig_info",
+        "MIG device: its GPU (parent), GPU instance, compute instance, index on that GPU, Slurm's index where it is "
+        "known, and profile.",
+        gpu=mig.uuid,
+        parent=gpu.uuid,
+        gi=str(mig.gi),
+        ci=str(mig.ci),
+        index=str(mig.index),
+        slurm_index="" if slurm_index is None else str(slurm_index),
+        profile=mig.profile,
+    )
+    labels = {"gpu": mig.uuid, "parent": gpu.uuid}
+    _add_memory(families, names.MIG_MEMORY, mig.memory, **labels)
+    _add_activity(families, names.MIG_ACTIVITY, mig.activity, **labels)
+    families.gauge("opsk_gpu_mig_multiprocessors", "Multiprocessors of the MIG device.", mig.multiprocessors, **labels)
+    families.gauge(
+        "opsk_gpu_mig_processes",
+        "Processes with a compute context on the MIG device; absent where the driver does not tell.",
+        None if mig.processes is None else len(mig.processes),
+        **labels,
+    )

@@ -1,0 +1,157 @@
+"""What does the collector of GPUs need of a node besides samples: events, Slurm's order, the fabric's services?"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from opsk.telemetry.gpu import gres_order
+from opsk.telemetry.gpu.imex import ImexReader
+from opsk.telemetry.gpu.nvidia_pci import GpusOnBus
+from opsk.telemetry.gpu.nvml.events import NvmlEvents, XidEvent
+from opsk.telemetry.gpu.nvml.source import NvmlGpus
+from opsk.telemetry.gpu.samples import GpuReading, GpuSource
+from opsk.telemetry.host.services import ServiceSample, service
+from opsk.units import MIB
+from opsk_exporters.gpu.collector import GpuCollector
+
+SERVICES = ("nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced")
+GRES_CONF = (Path("/etc/slurm/gres.conf"), Path("/run/slurm/conf/gres.conf"), Path("/usr/local/etc/gres.conf"))
+"""Where gres.conf lies by default; the second is the copy of a node without configuration files."""
+_MIG_MINORS = Path("proc/driver/nvidia-caps/mig-minors")
+_LONGEST_FILE_BYTES = MIB
+
+
+class XidSink(Protocol):
+    """Whoever counts XIDs."""
+
+    def saw(self, gpu_uuid: str | None, pci: str | None, code: int, at_unix_s: float, source: str, /) -> object:
+        """Take one XID that a source has seen."""
+        ...
+
+
+class NvidiaDriver:
+    """NVML of this node: its GPUs, and its events, which must let go of it together when the driver went away.
+
+    Parameters
+    ----------
+    nvml
+        The ``pynvml`` module; loaded when it is first needed if it is not given.
+    """
+
+    def __init__(self, nvml: Any = None) -> None:
+        self._sinks: tuple[XidSink, ...] = ()
+        self._events = NvmlEvents(self._saw, nvml)
+        self.gpus = NvmlGpus(nvml, events=self._events)
+        """One thread may call it: ``SharedGpus`` sees to that."""
+
+    def listen(self, sink: XidSink) -> None:
+        """Hand XIDs to a sink from now on, and begin to listen for them."""
+        self._sinks = (*self._sinks, sink)
+        self._events.start()
+
+    def close(self) -> None:
+        """Listen no more; the GPUs are let go by the thread that reads them."""
+        self._events.close()
+
+    def _saw(self, event: XidEvent) -> None:
+        """Hand an event on."""
+        for sink in self._sinks:
+            sink.saw(event.gpu, event.pci, event.code, event.at_unix_s, "nvml")
+
+
+class SlurmOrderReader:
+    """Slurm's index of each GPU, from gres.conf.
+
+    Parameters
+    ----------
+    files
+        Where gres.conf may be; the first that can be read counts.
+    node
+        Slurm's name of this node.
+    procfs
+        Where procfs is mounted.
+    """
+
+    def __init__(
+        self, files: tuple[Path, ...] = GRES_CONF, node: str | None = None, procfs: Path = Path("/proc")
+    ) -> None:
+        self._files = files
+        self._node = node or socket.gethostname().partition(".")[0]
+        self._mig_minors = procfs / _MIG_MINORS.relative_to("proc")
+        self._parsed: tuple[tuple[Path, int, int], gres_order.GresConf] | None = None
+
+    def __call__(self, reading: GpuReading) -> Mapping[str, int]:
+        """Return Slurm's index by UUID, of GPUs or MIG devices; nothing where there is no gres.conf to read."""
+        conf = self._conf()
+        if conf is None:
+            return {}
+        order = gres_order.in_order(conf, reading)
+        return {uuid: index for index, uuid in enumerate(order) if uuid is not None}
+
+    def _conf(self) -> gres_order.GresConf | None:
+        """Return what gres.conf says, read again when the file has changed."""
+        for path in self._files:
+            try:
+                status = path.stat()
+                key = (path, status.st_mtime_ns, status.st_size)
+                if self._parsed is None or self._parsed[0] != key:
+                    text = _text(path)
+                    self._parsed = (key, gres_order.parse_gres_conf(text, self._node, self._minors()))
+            except OSError:
+                continue
+            return self._parsed[1]
+        return None
+
+    def _minors(self) -> str:
+        """Return the driver's list of minors of MIG devices, if it has one."""
+        try:
+            return _text(self._mig_minors)
+        except OSError:
+            return ""
+
+
+def make(
+    source: GpuSource,
+    *,
+    root: Path = Path("/"),
+    sysfs: Path = Path("/sys"),
+    procfs: Path = Path("/proc"),
+    gres_conf: Path | None = None,
+) -> GpuCollector:
+    """Return the collector of this node's GPUs.
+
+    Parameters
+    ----------
+    source
+        The GPUs, which the collectors of jobs and power share.
+    root
+        Where the files of systemd and of control groups begin.
+    sysfs, procfs
+        Where these are mounted.
+    gres_conf
+        Slurm's gres.conf, where it is in none of the usual places.
+    """
+    imex = ImexReader()
+    return GpuCollector(
+        source,
+        services=lambda: services(root),
+        slurm_order=SlurmOrderReader((gres_conf,) if gres_conf else GRES_CONF, procfs=procfs),
+        imex=imex.latest,
+        on_bus=GpusOnBus(sysfs),
+        on_close=imex.close,
+    )
+
+
+def services(root: Path) -> tuple[ServiceSample, ...]:
+    """Return the services of the GPUs' fabric that the node has."""
+    return tuple(found for name in SERVICES if (found := service(name, root)) is not None)
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file, of at most ``_LONGEST_FILE_BYTES``."""
+    with path.open("rb") as opened:
+        return os.read(opened.fileno(), _LONGEST_FILE_BYTES).decode("utf-8", "replace")

@@ -1,0 +1,288 @@
+"""Which XIDs have the GPUs of a node reported, and what else did its kernel say? From NVML's events and the kernel log.
+
+What was in the kernel's buffer when the exporter began counts with its own time. A log that may not be read is shown as
+such, and XIDs come from NVML alone then. XIDs are counted once though both sources tell of them; see ``xid_tally``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client import Metric
+
+from opsk.errors import OpskError
+from opsk.telemetry.gpu.samples import GpuSource
+from opsk.telemetry.kernel_log import (
+    KMSG,
+    CrashEvent,
+    DriverEvent,
+    FallenOffBusEvent,
+    HungTaskEvent,
+    KernelEvent,
+    KmsgReader,
+    LinkState,
+    MemoryErrorEvent,
+    NicEvent,
+    OomEvent,
+    PanicEvent,
+    PcieErrorEvent,
+    SxidEvent,
+    XidEvent,
+    boot_unix_s,
+)
+from opsk_exporters.core.collector import NoDataError
+from opsk_exporters.core.families import Families
+from opsk_exporters.gpu.xid_tally import MOST_UNKNOWN, OTHER, XidTally
+
+_SOURCE = "kernel_log"
+_MOST_SWITCHES = 64
+
+
+class Listen(Protocol):
+    """Whoever hands the XIDs that NVML tells to a tally, from now on."""
+
+    def __call__(self, tally: XidTally, /) -> None:
+        """Begin."""
+        ...
+
+
+class XidCollector:
+    """XIDs by GPU and code, SXids by NVSwitch and code, and other events of the kernel log by kind.
+
+    Parameters
+    ----------
+    log
+        The kernel log; ``None`` when it is not to be read.
+    gpus
+        The GPUs of the node: tells which UUID is at which address.
+    listen
+        Begins to hand over what NVML tells; called once, after the kernel's buffer was read for the first time.
+    clock
+        Seconds since 1970.
+    """
+
+    name = "xids"
+
+    def __init__(
+        self,
+        log: KmsgReader | None,
+        gpus: GpuSource | None = None,
+        listen: Listen | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tally = XidTally()
+        self._log = log
+        self._gpus = gpus
+        self._listen = listen
+        self._clock = clock
+        self._looked_at: float | None = None
+        self._readable = False
+        self._lost = 0
+        self._kinds: Counter[str] = Counter()
+        self._last: dict[str, float] = {}
+        self._sxids: Counter[tuple[str, str, str]] = Counter()
+        self._sxids_last: dict[tuple[str, str, str], float] = {}
+        self._unknown_sxids: set[str] = set()
+        self._switches: set[str] = set()
+
+    def collect(self) -> Iterable[Metric]:
+        """Read what the kernel has said since the last time, and show all that was counted.
+
+        Raises
+        ------
+        NoDataError
+            Nothing is to be read, and nothing was told.
+        """
+        self._know_gpus()
+        if self._log is not None:
+            self._follow(self._log)
+        if self._listen is not None:
+            self._listen(self.tally)
+            self._listen = None
+        counts = self.tally.counts()
+        if self._log is None and not counts:
+            raise NoDataError("no XID was told, and the kernel log is not read")
+        families = Families()
+        for count in counts:
+            labels = {"gpu": count.gpu, "xid": count.code, "class": count.class_}
+            families.counter(
+                "opsk_gpu_xid_errors_total",
+                "XID errors of a GPU since the kernel's buffer began, from NVML events and the kernel log, once each.",
+                count.count,
+                **labels,
+            )
+            families.gauge(
+                "opsk_gpu_xid_last_seen_timestamp_seconds",
+                "When a GPU reported an XID for the last time, in seconds since 1970.",
+                count.last_unix_s,
+                **labels,
+            )
+        self._add_log(families)
+        return families.all()
+
+    def _know_gpus(self) -> None:
+        """Learn which UUID is at which address; a driver that does not answer leaves what is known."""
+        if self._gpus is None:
+            return
+        with contextlib.suppress(OpskError):
+            reading = self._gpus.gpus()
+            well = {gpu.pci: gpu.uuid for gpu in reading.gpus if gpu.pci and gpu.uuid}
+            lost = {gpu.pci: gpu.uuid for gpu in reading.lost if gpu.pci and gpu.uuid}
+            self.tally.know(lost | well)
+
+    def _follow(self, log: KmsgReader) -> None:
+        """Count what the kernel log has to say since the last look."""
+        before, now = self._looked_at, self._clock()
+        batch = log.poll()
+        self._readable, self._lost = not batch.problem, batch.lost
+        if self._readable:
+            self._looked_at = now
+        for event in batch.events:
+            self._note(event, before, now)
+
+    def _note(self, event: KernelEvent, before: float | None, now: float) -> None:
+        """Count one event.
+
+        The kernel's clock drifts from the wall's by seconds a day: what is new since the last look happened since then,
+        whatever its stamp says.
+        """
+        at, early_s, late_s = event.at.unix_s, 0.0, 0.0
+        if before is not None:
+            at = now if at is None else min(max(at, before), now)
+            early_s, late_s = at - before, now - at
+        elif at is not None:
+            at = min(at, now)
+        if isinstance(event, XidEvent):
+            self.tally.saw(event.gpu_uuid, event.pci, event.code, at, _SOURCE, early_s=early_s, late_s=late_s)
+        elif isinstance(event, SxidEvent):
+            self._note_sxid(event, at)
+        kind = kind_of(event)
+        if kind is not None:
+            self._kinds[kind] += 1
+            if at is not None:
+                self._last[kind] = max(at, self._last.get(kind, at))
+
+    def close(self) -> None:
+        """Let the kernel log go."""
+        if self._log is not None:
+            self._log.close()
+
+    def _note_sxid(self, event: SxidEvent, at: float | None) -> None:
+        """Count an error of an NVSwitch."""
+        entry = event.entry
+        said = {True: "fatal", False: "non_fatal", None: "unknown"}[event.fatal]
+        severity = entry.severity if entry.known else said
+        name = str(event.code)
+        if not entry.known and not _room(self._unknown_sxids, name, MOST_UNKNOWN):
+            name = OTHER
+        key = (event.pci if _room(self._switches, event.pci, _MOST_SWITCHES) else OTHER, name, severity)
+        self._sxids[key] += 1
+        if at is not None:
+            self._sxids_last[key] = max(at, self._sxids_last.get(key, at))
+
+    def _add_log(self, families: Families) -> None:
+        """Add what else the kernel log says, and whether it can be read."""
+        for key, count in sorted(self._sxids.items()):
+            labels = dict(zip(("pci", "sxid", "severity"), key, strict=True))
+            families.counter(
+                "opsk_nvswitch_sxid_errors_total",
+                "SXid errors of an NVSwitch since the kernel's buffer began, from the kernel log.",
+                count,
+                **labels,
+            )
+            families.gauge(
+                "opsk_nvswitch_sxid_last_seen_timestamp_seconds",
+                "When an NVSwitch reported an SXid for the last time, in seconds since 1970.",
+                self._sxids_last.get(key),
+                **labels,
+            )
+        for kind, count in sorted(self._kinds.items()):
+            families.counter(
+                "opsk_kernel_log_events_total",
+                "Events of a kind in the kernel log since its buffer began; XIDs and SXids have series of their own.",
+                count,
+                kind=kind,
+            )
+            families.gauge(
+                "opsk_kernel_log_event_last_seen_timestamp_seconds",
+                "When an event of a kind was in the kernel log for the last time, in seconds since 1970.",
+                self._last.get(kind),
+                kind=kind,
+            )
+        if self._log is not None:
+            families.gauge(
+                "opsk_kernel_log_readable",
+                "Whether the kernel log can be read (0: XIDs come from NVML events alone).",
+                int(self._readable),
+            )
+            families.counter(
+                "opsk_kernel_log_lost_records_total",
+                "Records of the kernel log that were overwritten before they could be read.",
+                self._lost if self._looked_at is not None else None,
+            )
+
+
+def _room(known: set[str], name: str, most: int) -> bool:
+    """Whether a name is among those that are told apart; it becomes one while there is room."""
+    if name not in known and len(known) < most:
+        known.add(name)
+    return name in known
+
+
+def kind_of(event: KernelEvent) -> str | None:
+    """Return the word that an event is counted under; ``None`` for those that are not, or have series of their own."""
+    match event:
+        case FallenOffBusEvent():
+            return "gpu_fallen_off_bus"
+        case DriverEvent(kind=kind):
+            return f"gpu_driver_{kind}"
+        case PcieErrorEvent(kind="error", severity=severity):
+            return f"pcie_{severity.value if severity else 'unknown'}"
+        case PcieErrorEvent(kind="received" | "recovered"):
+            return None
+        case PcieErrorEvent(kind=kind):
+            return f"pcie_{kind}"
+        case MemoryErrorEvent(severity=severity):
+            return f"host_memory_{severity.value if severity else 'unknown'}"
+        case NicEvent(kind="link", state=state):
+            return "nic_link_down" if state is LinkState.DOWN else None
+        case NicEvent(kind="module"):
+            return None
+        case NicEvent(kind=kind):
+            return f"nic_{kind}"
+        case OomEvent(scope=scope):
+            return f"oom_{scope.value if scope else 'unknown'}"
+        case HungTaskEvent(kind=kind):
+            return kind
+        case CrashEvent():
+            return "process_crash"
+        case PanicEvent():
+            return "panic"
+        case _:
+            return None
+
+
+def make(
+    *,
+    kernel_log: Path | None = KMSG,
+    gpus: GpuSource | None = None,
+    listen: Listen | None = None,
+) -> XidCollector:
+    """Return the collector of XIDs.
+
+    Parameters
+    ----------
+    kernel_log
+        ``/dev/kmsg`` or a file like it; ``None`` when it is not to be read.
+    gpus
+        The GPUs of the node, shared with the other collectors.
+    listen
+        Hands over what NVML tells: ``node_gpus().tell_xids``.
+    """
+    reader = None if kernel_log is None else KmsgReader(kernel_log, boot_unix_s=boot_unix_s())
+    return XidCollector(reader, gpus, listen)

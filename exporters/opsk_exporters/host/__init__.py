@@ -1,0 +1,1 @@
+"""Exports the metrics of a node's processors, memory, disks and network."""

@@ -1,0 +1,318 @@
+"""Which metrics does a node give of the jobs on it: what they have, what they use, what they leave unused?
+
+Series are keyed by ``job``, as Slurm shows it; who it is stands in ``opsk_job_info``, and ``opsk_job_gpu`` joins it to
+the series of its GPUs. A job that has ended keeps its counters for some scrapes, so that ``increase()`` sees its end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from opsk.errors import TelemetryError
+from opsk.telemetry.gpu.samples import GpuReading, GpuSource
+from opsk.telemetry.host.cgroups import CgroupReader, JobCgroup
+from opsk.telemetry.jobs.job_map import JobMap, JobMapper, JobRun
+from opsk.text import escape
+from opsk_exporters.core.collector import NoDataError
+from opsk_exporters.core.families import Families
+from opsk_exporters.jobs.accounts import JobAccount, JobAccounts, boot_id, load_state, save_state, state_file
+
+MAX_JOBS = 256
+"""More jobs on one node would be a fault or an attack on the time series database; those beyond are counted."""
+_LINGER_S, _LINGER_LOOKS = 120.0, 3
+_SAVE_EVERY_S = 10.0
+_COUNTERS = (
+    ("user", "opsk_job_cpu_seconds_total", "CPU time of the job's processes, by its control group.", {"mode": "user"}),
+    (
+        "system",
+        "opsk_job_cpu_seconds_total",
+        "CPU time of the job's processes, by its control group.",
+        {"mode": "system"},
+    ),
+    ("throttled", "opsk_job_cpu_throttled_seconds_total", "Time that a CPU quota held the job back.", {}),
+    ("oom_kills", "opsk_job_oom_kills_total", "Processes of the job that the kernel killed for want of memory.", {}),
+    ("limit_hits", "opsk_job_memory_limit_hits_total", "Times that the job met its memory limit.", {}),
+    ("read", "opsk_job_read_bytes_total", "Bytes read from block devices; network file systems are not in it.", {}),
+    ("written", "opsk_job_written_bytes_total", "Bytes written to block devices; network file systems are not.", {}),
+    *(
+        (
+            f"stalled_{resource}",
+            "opsk_job_stalled_seconds_total",
+            "Time in which some task of the job waited for CPU, memory or I/O (the kernel's pressure counters).",
+            {"resource": resource},
+        )
+        for resource in ("cpu", "memory", "io")
+    ),
+)
+
+
+class JobsCollector:
+    """Jobs of the node.
+
+    Parameters
+    ----------
+    mapper
+        Who tells which job is on which GPU.
+    gpus
+        Who reads the GPUs; ``None`` on nodes without.
+    processors
+        Tells the energy of all processors so far [J]; ``None`` where it cannot be read.
+    state
+        File in which counters outlive a restart; ``None`` for none.
+    boot
+        Name of this boot: state of another is not used.
+    clock, wall
+        Monotonic seconds, and seconds since 1970.
+    """
+
+    name = "jobs"
+
+    def __init__(
+        self,
+        mapper: JobMapper,
+        gpus: GpuSource | None = None,
+        processors: Callable[[], float | None] | None = None,
+        state: Path | None = None,
+        boot: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._mapper = mapper
+        self._gpus = gpus
+        self._processors = processors
+        self._state = state
+        self._boot = boot
+        self._clock = clock
+        self._wall = wall
+        self._accounts = JobAccounts()
+        self._saved_s: float | None = None
+        self._state_ok: bool | None = None
+        self._restore()
+
+    def collect(self) -> Iterable[Metric]:
+        """Look at all jobs once.
+
+        Raises
+        ------
+        NoDataError
+            The node has neither the prolog's folder nor control groups of jobs, and never had a job.
+        """
+        reading = self._read_gpus()
+        jobs = self._mapper.read(reading)
+        if not jobs.present and not self._accounts.accounts:
+            raise NoDataError("no folder of opsk-prolog, and no control groups of Slurm's jobs")
+        now_s = self._clock()
+        shown = tuple(sorted(jobs.jobs, key=lambda run: run.start_unix_s or 0.0, reverse=True)[:MAX_JOBS])
+        self._accounts.look(
+            shown,
+            reading,
+            now_s=now_s,
+            now_unix_s=self._wall(),
+            processors_j=self._processors() if self._processors else None,
+            cpus=os.cpu_count() or 0,
+        )
+        self._accounts.drop_ended(now_s=now_s, after_s=_LINGER_S, after_looks=_LINGER_LOOKS)
+        # Those that ended have series too: short jobs in a row may not make more of them than jobs that stay.
+        without = self._accounts.drop_beyond(MAX_JOBS) | {run.run for run in jobs.jobs}
+        self._save(now_s)
+        families = Families()
+        self._add_node(families, jobs, len(without - {run.run for run in shown}))
+        for account in self._accounts.accounts.values():
+            _add_job(families, account)
+        return families.all()
+
+    def _read_gpus(self) -> GpuReading | None:
+        """Return the GPUs; ``None`` when they cannot be read, which the collector of GPUs tells."""
+        try:
+            return self._gpus.gpus() if self._gpus else None
+        except TelemetryError:
+            return None
+
+    def _add_node(self, families: Families, jobs: JobMap, omitted: int) -> None:
+        """Add what is said of the node as a whole."""
+        families.gauge("opsk_jobs", "Jobs that are on this node now.", len(jobs.jobs))
+        families.gauge(
+            "opsk_jobs_omitted", "Jobs without series, because a node has series for so many only.",
+            omitted,
+        )  # fmt: skip
+        for kind, count in (
+            ("stale", jobs.stale_files),
+            ("torn", jobs.torn_files),
+            ("unreadable", jobs.unreadable_files),
+        ):
+            families.gauge(
+                "opsk_job_bad_files",
+                "Files of the prolog that are not used: stale (the job is gone, its epilog did not run), torn (the "
+                "prolog was killed), unreadable.",
+                count,
+                kind=kind,
+            )
+        families.gauge(
+            "opsk_job_state_writable",
+            "1 when the counters of running jobs would outlive a restart of the exporter, 0 when they cannot be saved.",
+            None if self._state_ok is None else float(self._state_ok),
+        )
+        for uuid, processes in jobs.strangers.items():
+            families.gauge(
+                "opsk_job_stranger_processes",
+                "Processes on the GPU that belong to no job of this node; absent where jobs have no control groups.",
+                processes,
+                gpu=uuid,
+            )
+
+    def _restore(self) -> None:
+        """Begin where an earlier exporter ended."""
+        said = load_state(self._state, self._boot) if self._state else None
+        if said is None:
+            return
+        try:
+            self._accounts.restore(said["accounts"], self._clock())
+            self._mapper.settle({str(run): tuple(map(str, uuids)) for run, uuids in said["settled"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self._accounts = JobAccounts()
+
+    def _save(self, now_s: float) -> None:
+        """Save the counters now and then."""
+        if self._state is None or (self._saved_s is not None and now_s - self._saved_s < _SAVE_EVERY_S):
+            return
+        self._saved_s = now_s
+        settled = {run: list(uuids) for run, uuids in self._mapper.settled().items()}
+        self._state_ok = save_state(self._state, self._boot, self._accounts.saved(), settled)
+
+
+def _add_job(families: Families, account: JobAccount) -> None:
+    """Add one job: all of it while it is there, its counters after it has ended."""
+    run, job = account.run, account.job
+    if run is None:
+        return
+    _add_info(families, run)
+    if account.ended_looks == 0:
+        _add_now(families, run)
+    for name, metric, help_text, labels in _COUNTERS:
+        families.counter(metric, help_text, account.grown.get(name), job=job, **labels)
+    families.counter(
+        "opsk_job_energy_joules_total",
+        "Energy of the job: its GPUs' as they count it, and of the processors' by the CPUs that it has; since the "
+        "exporter first saw it.",
+        account.energy_j,
+        job=job,
+    )
+    for uuid, gpu in account.gpus.items():
+        labels = {"job": job, "gpu": uuid}
+        families.counter(
+            "opsk_job_gpu_allocated_seconds_total",
+            "Time since the GPU was given to the job.",
+            gpu.allocated_s,
+            **labels,
+        )
+        families.counter(
+            "opsk_job_gpu_busy_seconds_total",
+            "Time that the GPU was busy while the job had it: utilisation, summed over the time between scrapes.",
+            gpu.busy_s,
+            **labels,
+        )
+        families.counter(
+            "opsk_job_gpu_energy_joules_total",
+            "Energy that the GPU counted while the job had it, since the exporter first saw it; jobs that share a GPU "
+            "have equal parts, MIG instances by multiprocessors.",
+            gpu.energy_j,
+            **labels,
+        )
+        for kind, seconds in gpu.idle_s.items():
+            families.counter(
+                "opsk_job_gpu_idle_seconds_total",
+                "Time that the job had the GPU and no process was on it (no_process), or processes were and did "
+                "nothing (no_work).",
+                seconds,
+                **labels,
+                reason=kind,
+            )
+
+
+def _add_info(families: Families, run: JobRun) -> None:
+    """Add who the job is."""
+    said: Mapping[str, str | None] = {
+        "sluid": run.sluid,
+        "job_id": run.job_id,
+        "user": run.user or (None if run.uid is None else str(run.uid)),
+        "account": run.account,
+        "partition": run.partition,
+        "qos": run.qos,
+        "name": run.name,
+        "gpus_from": run.gpus_from,
+    }
+    families.info(
+        "opsk_job_info",
+        "Job on this node: SLUID of this run, Slurm's number, user, account, partition, QOS, name, and who told which "
+        "GPUs it has (prolog, environment of a process, processes on GPUs); empty where nobody tells.",
+        job=run.job,
+        **{name: escape(value) if value else None for name, value in said.items()},
+    )
+
+
+def _add_now(families: Families, run: JobRun) -> None:
+    """Add what a job has and does at the moment."""
+    job, group = run.job, run.cgroup
+    families.gauge(
+        "opsk_job_start_time_seconds", "When the job began on this node, in seconds since 1970.", run.start_unix_s,
+        job=job,
+    )  # fmt: skip
+    families.gauge(
+        "opsk_job_gpus", "GPUs of this node that Slurm gave to the job; absent when nobody tells.",
+        run.gpus_allocated, job=job,
+    )  # fmt: skip
+    for gpu in run.gpus:
+        if gpu.allocated:
+            families.gauge(
+                "opsk_job_gpu", "1 for a GPU, or MIG instance, that the job has.", 1.0, job=job, gpu=gpu.uuid
+            )
+        families.gauge(
+            "opsk_job_gpu_processes",
+            "Processes of the job on a GPU that it has, 0 too, or that it uses without having it.",
+            gpu.processes,
+            job=job,
+            gpu=gpu.uuid,
+        )
+    if group is not None:
+        _add_group(families, job, group)
+
+
+def _add_group(families: Families, job: str, group: JobCgroup) -> None:
+    """Add what the control group of a job says of now."""
+    for what, help_text, value in (
+        ("processes", "Processes of the job.", group.processes),
+        ("threads", "Threads of the job, with those of slurmstepd.", group.threads),
+        ("cpus", "CPUs that the job may run on.", group.cpus),
+        ("memory_bytes", "Memory that counts against the job's limit, file caches too.", group.memory_bytes),
+        ("memory_peak_bytes", "Highest memory of the job so far, file caches too.", group.memory_peak_bytes),
+        ("memory_limit_bytes", "Memory limit of the job; absent without one.", group.memory_limit_bytes),
+        ("memory_anonymous_bytes", "Memory of the job that is no cache of files.", group.anonymous_bytes),
+        ("memory_cache_bytes", "Cached files that count against the job's limit.", group.cache_bytes),
+    ):
+        families.gauge(f"opsk_job_{what}", help_text, value, job=job)
+
+
+def make(
+    *,
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    procfs: Path = Path("/proc"),
+    folder: Path = Path("/run/opsk-jobs"),
+    gres_conf: Path | None = None,
+    gpus: GpuSource | None = None,
+    processors: Callable[[], float | None] | None = None,
+    state: Path | None = None,
+) -> JobsCollector:
+    """Return the collector of a node; ``state`` is by default in the folder that systemd gives the exporter."""
+    mapper = JobMapper(CgroupReader(cgroups), folder=folder, procfs=procfs, gres_conf=gres_conf)
+    return JobsCollector(
+        mapper,
+        gpus,
+        processors,
+        state=state or state_file(),
+        boot=boot_id(procfs),
+    )

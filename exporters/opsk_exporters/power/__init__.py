@@ -1,0 +1,1 @@
+"""Exports the power and energy of a node."""

@@ -1,0 +1,1 @@
+"""Exports Slurm's queue, nodes, partitions and scheduler."""

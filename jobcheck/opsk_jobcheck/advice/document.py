@@ -1,0 +1,121 @@
+"""How does advice look as JSON? The keys are a contract: they are added to, never changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from opsk.costmodel.document import prediction_document
+from opsk.text import to_json_values
+from opsk.workload.advice_record import AdviceRecord, Verdict
+from opsk_jobcheck.advice.advice import Advice
+from opsk_jobcheck.advice.placement_document import interference_document, placement_document
+from opsk_jobcheck.advice.suggestions import BestPlan, Suggestion
+from opsk_jobcheck.advice.waste import Waste
+
+_NO_MEMORY = {"capacity_bytes": None, "total_bytes": None, "components": None, "fit_probability": None}
+_NO_TIME = {"step_s": None, "tokens_per_s_per_gpu": None, "tflops_per_gpu": None, "mfu": None, "components": None}
+
+
+def document(advice: Advice) -> dict[str, Any]:
+    """Return the JSON document of ``opsk check``."""
+    workload = advice.workload
+    predicted = prediction_document(advice.prediction, 0) if advice.prediction else {"memory": None, "time": None}
+    memory = predicted["memory"] or dict(_NO_MEMORY)
+    is_known = advice.cluster is not None and advice.is_gpu_known
+    if advice.cluster is not None and is_known and memory["capacity_bytes"] is None:
+        memory["capacity_bytes"] = advice.cluster.node.gpu.memory_bytes
+    return {
+        "verdict": advice.verdict,
+        "why_unknown": advice.why_unknown,
+        "cluster": {
+            "name": advice.cluster.name if advice.cluster else None,
+            "gpu": advice.cluster.node.gpu.name if advice.cluster and is_known else None,
+            "from": advice.cluster_from,
+        },
+        "workload": {
+            "framework": workload.framework,
+            "launcher": workload.launcher,
+            "job_name": workload.job_name,
+            "is_training": workload.is_training,
+            "opted_out": workload.opted_out,
+            "model": workload.model,
+            "plan": workload.plan,
+            "evidence": workload.evidence,
+            "unknown": workload.unknown,
+        },
+        "memory": memory,
+        "time": predicted["time"] or dict(_NO_TIME),
+        "placement": placement_document(advice),
+        "interference": interference_document(advice),
+        "suggestions": [_suggestion(entry) for entry in advice.suggestions],
+        "best_plan": _best(advice.best),
+        "waste": [_waste(entry) for entry in advice.waste],
+        "assumed": advice.assumed,
+        "problems": advice.problems,
+    }
+
+
+def kept_text(advice: Advice) -> str:
+    """Return what is kept of advice beside its words: cluster, model and plan, one line of JSON."""
+    workload = advice.workload
+    said = {
+        "cluster": {"name": advice.cluster.name if advice.cluster else None, "from": advice.cluster_from},
+        "workload": {"framework": workload.framework, "model": workload.model, "plan": workload.plan},
+    }
+    return json.dumps(to_json_values(said), separators=(",", ":"))
+
+
+def record(advice: Advice, *, script_hash: str | None = None) -> AdviceRecord:
+    """Return the compact record that stays in the job's comment."""
+    if advice.prediction is None or advice.completion.plan is None:
+        return AdviceRecord(verdict=Verdict.UNKNOWN, hash=script_hash)
+    memory, time, plan = advice.prediction.memory, advice.prediction.time, advice.completion.plan
+    return AdviceRecord(
+        verdict=advice.verdict,
+        fit=float(memory.fit_probability),
+        mem_bytes=float(memory.total_bytes.expected),
+        capacity_bytes=float(memory.capacity_bytes),
+        step_s=float(time.step_s.expected),
+        tokens_per_s_per_gpu=float(time.tokens_per_s_per_gpu.expected),
+        tflops=float(time.tflops_per_gpu.expected),
+        mfu=float(time.mfu.expected),
+        tp=plan.tp,
+        pp=plan.pp,
+        dp=plan.dp,
+        cp=plan.cp,
+        ep=plan.ep,
+        hash=script_hash,
+    )
+
+
+def _suggestion(entry: Suggestion) -> dict[str, Any]:
+    """Return one change with its new prediction."""
+    return {
+        "what": entry.what,
+        "flags": entry.flags,
+        "plan": entry.plan,
+        "verdict": entry.verdict,
+        "memory_bytes": entry.memory_bytes,
+        "memory_ratio": entry.memory_ratio,
+        "fit_probability": entry.fit_probability,
+        "step_s": entry.step_s,
+        "step_ratio": entry.step_ratio,
+        "tflops_per_gpu": entry.tflops_per_gpu,
+    }
+
+
+def _best(best: BestPlan | None) -> dict[str, Any] | None:
+    """Return the best plan on the same GPUs, with the number of plans it was chosen from."""
+    return {**_suggestion(best.suggestion), "considered": best.considered} if best else None
+
+
+def _waste(entry: Waste) -> dict[str, Any]:
+    """Return one finding with what it costs and the change that was predicted for it."""
+    return {
+        "kind": entry.kind,
+        "what": entry.what,
+        "cost_share": entry.cost_share,
+        "advice": entry.advice or None,
+        "change": _suggestion(entry.change) if entry.change else None,
+    }

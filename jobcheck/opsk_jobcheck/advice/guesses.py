@@ -1,0 +1,31 @@
+"""Which of the values that a script leaves open are guesses, so that predictions with them are less sure?
+
+A value is listed as assumed whenever nobody stated it. It is a guess only where it may be otherwise: what is off unless
+somebody asks for it, and what the parser of a framework takes when its flag is left out, holds once all of the command
+line was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from opsk.workload.defaults import MEGATRON_DEEPSPEED, MEGATRON_LM, Assumption
+from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.frameworks.megatron.megatron import ALL_READ, COMMAND
+
+_OFF_UNLESS_ASKED = frozenset({"plan.tp", "plan.pp", "plan.vpp", "plan.cp", "plan.ep", "model.experts"})
+_BY_PARSER = frozenset(
+    {"plan.global_batch", "plan.sharding", "plan.recompute", "plan.precision", "model.ffn", "model.top_k"}
+)
+"""Fields whose defaults are those of ``megatron/training/arguments.py``."""
+_COUNTED_AS = {"gpu": "cluster.gpu"}
+"""Assumptions that the cost model knows by another name."""
+
+
+def guesses(workload: Workload, assumed: Iterable[Assumption]) -> Iterator[str]:
+    """Yield the fields of ``assumed`` that may be otherwise, by the names that the cost model counts."""
+    is_read = (COMMAND, ALL_READ) in workload.options and workload.framework in (MEGATRON_LM, MEGATRON_DEEPSPEED)
+    known = _OFF_UNLESS_ASKED | _BY_PARSER if is_read else _OFF_UNLESS_ASKED
+    for entry in assumed:
+        if entry.field not in known:
+            yield _COUNTED_AS.get(entry.field, entry.field)

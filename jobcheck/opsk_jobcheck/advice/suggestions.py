@@ -1,0 +1,361 @@
+"""Which changes would make a job fit, or make it clearly faster? Each is predicted again before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.costmodel.uncertainty.verdict import FITS_FROM, Verdict, verdict_of
+from opsk.errors import OpskError
+from opsk.frameworks.limits import Limits, SequenceParallel
+from opsk.hardware.spec import ClusterSpec
+from opsk.planning.alternatives import Alternative, Change, neighbours
+from opsk.planning.search.found import Found
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.search import best_plans
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Recompute
+from opsk.workload.workload import Workload
+from opsk_jobcheck.advice.abilities import Abilities, abilities_of
+from opsk_jobcheck.advice.flags import flags_for
+from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
+
+MAX_SUGGESTIONS = 3
+MAX_OTHERS = 12
+"""So many layouts are looked at where no small change helps; few of them are of another kind."""
+MOST_CHUNKS, MOST_MICRO_BATCH = 8, 8
+"""Chunks a stage, and sequences of a micro-batch, up to which other plans are searched."""
+MORE_NODES = (2, 4, 8)
+ASKED_GPUS = "slurm.gpus"
+"""Option of a workload: how many GPUs Slurm is asked for, where the job starts fewer ranks."""
+MOST_SPARE = 2
+MIN_GAIN = 0.05
+"""A faster plan is only named when it saves at least this share of the step: less is within the model's own error."""
+
+Floats = npt.NDArray[np.float64]
+Choice = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What was asked and predicted: the start of every comparison. ``prediction`` is that of ``plan`` alone."""
+
+    model: ModelShape
+    plan: Plan
+    cluster: ClusterSpec
+    efficiency: Efficiency
+    workload: Workload
+    prediction: PredictionTable
+
+    @property
+    def step_s(self) -> float:
+        """Predicted time of a step [s]."""
+        return float(self.prediction.time.step_s.expected)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Predicted memory of a GPU [bytes]."""
+        return float(self.prediction.memory.total_bytes.expected)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the asked plan fits."""
+        return verdict_of(float(self.prediction.memory.fit_probability))
+
+    @property
+    def abilities(self) -> Abilities:
+        """What the framework can run instead."""
+        return abilities_of(self.workload, self.model, self.plan)
+
+    @property
+    def tp_limit(self) -> int:
+        """How far tensor parallelism may reach: one HB domain; one node's asked GPUs where a node is the domain."""
+        node = self.cluster.node
+        domain = max(node.hb_domain_gpus, node.gpus if node.hb_domain_gpus == 1 else 1)
+        asked = self.workload.plan.gpus_per_node or domain
+        return domain if domain > node.gpus else min(domain, asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A change that was predicted again.
+
+    ``step_ratio`` and ``memory_ratio`` are the predicted step time and memory over those of the asked plan: above 1 is
+    slower, or takes more; not a number where nothing could be predicted for the asked plan.
+    """
+
+    changes: tuple[Change, ...]
+    flags: tuple[str, ...]
+    plan: Plan
+    verdict: Verdict
+    memory_bytes: float
+    memory_ratio: float
+    step_s: float
+    step_ratio: float
+    tflops_per_gpu: float
+    fit_probability: float
+
+    @property
+    def what(self) -> str:
+        """The change in words."""
+        return " + ".join(change.what for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestPlan:
+    """The fastest plan that fits among ``considered`` plans on the same GPUs."""
+
+    suggestion: Suggestion
+    considered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """Plans near the asked one, all predicted in one table: ``alternatives[i]`` is row ``i``."""
+
+    question: Question
+    alternatives: tuple[Alternative, ...]
+    table: PredictionTable
+    fits: Choice
+    step_ratio: Floats
+    memory_ratio: Floats
+
+    def share(self, component: str) -> Floats:
+        """Return the share of the step that goes into one component of the time."""
+        step = self.table.time.step_s.expected
+        return np.broadcast_to(self.table.time.components[component], step.shape) / step
+
+    def changing(self, *axes: str) -> Choice:
+        """Return which alternatives change these axes and nothing else."""
+        return np.array([{change.axis for change in entry.changes} == set(axes) for entry in self.alternatives])
+
+    def where(self, holds: Callable[[Plan], bool]) -> Choice:
+        """Return which alternatives have a plan of some kind."""
+        return np.array([holds(entry.plan) for entry in self.alternatives])
+
+    def fastest(self, chosen: Choice) -> Suggestion | None:
+        """Return the fastest of some alternatives that fits, the one with fewest changes among equals."""
+        rows = np.flatnonzero(chosen & self.fits)
+        if not rows.size:
+            return None
+        row = min(rows, key=lambda row: (self.step_ratio[row], len(self.alternatives[row].changes)))
+        return self.suggestion(int(row))
+
+    def suggestion(self, row: int) -> Suggestion:
+        """Return one alternative with what was predicted for it."""
+        alternative, question, memory, time = self.alternatives[row], self.question, self.table.memory, self.table.time
+        return Suggestion(
+            changes=alternative.changes,
+            flags=flags_for(question.workload, question.plan, alternative.plan, model=question.model),
+            plan=alternative.plan,
+            verdict=verdict_of(float(memory.fit_probability[row])),
+            memory_bytes=float(memory.total_bytes.expected[row]),
+            memory_ratio=float(self.memory_ratio[row]),
+            step_s=float(time.step_s.expected[row]),
+            step_ratio=float(self.step_ratio[row]),
+            tflops_per_gpu=float(time.tflops_per_gpu.expected[row]),
+            fit_probability=float(memory.fit_probability[row]),
+        )
+
+
+def near_plans(question: Question) -> Near | None:
+    """Return the plans one or two changes away with their predictions, ``None`` where there is none.
+
+    Layers that the asked stages have to spare (embedding and head, as a rule) may be missing elsewhere too.
+    """
+    abilities = question.abilities
+    spare = -question.model.layers % (question.plan.pp * question.plan.vpp)
+    return predicted(
+        question,
+        neighbours(
+            question.model,
+            question.plan,
+            hb_domain_gpus=question.tp_limit,
+            layer_slack=spare if spare <= MOST_SPARE else 0,
+            limits=abilities.limits,
+            refuses=abilities.refuses,
+        ),
+    )
+
+
+def predicted(question: Question, alternatives: Iterable[Alternative]) -> Near | None:
+    """Predict alternatives in one table."""
+    rows = tuple(alternatives)
+    if not rows:
+        return None
+    table = predict(question.model, PlanTable.of([row.plan for row in rows]), question.cluster, question.efficiency)
+    return Near(
+        question=question,
+        alternatives=rows,
+        table=table,
+        fits=np.asarray(table.memory.fit_probability) >= FITS_FROM,
+        step_ratio=np.asarray(table.time.step_s.expected) / question.step_s,
+        memory_ratio=np.asarray(table.memory.total_bytes.expected) / question.memory_bytes,
+    )
+
+
+def useful_changes(question: Question, near: Near | None) -> tuple[Suggestion, ...]:
+    """Return the changes that help, greatest effect first, each of another kind.
+
+    Where the asked plan does not surely fit, these are the ways to make it fit; where it does, those that are clearly
+    faster. When no change of one or two settings fits, the fastest fitting plans of all plans on the same GPUs are
+    returned.
+    """
+    most_ratio = 1 - MIN_GAIN if question.verdict is Verdict.FITS else np.inf
+    if near is None or not (near.fits & (near.step_ratio <= most_ratio)).any():
+        if question.verdict is Verdict.FITS:
+            return ()
+        near = _of_found(_other_plans(question, most=MAX_OTHERS), question)
+    return _of_different_kinds(near, most_ratio) if near else ()
+
+
+def best_plan(question: Question) -> BestPlan | None:
+    """Return the fastest plan that surely fits on the same GPUs, or ``None`` when none does."""
+    found = _other_plans(question, most=1)
+    near = _of_found(found, question)
+    fastest = near.fastest(near.fits) if near else None
+    return BestPlan(suggestion=fastest, considered=found.space) if fastest else None
+
+
+def on_more_nodes(question: Question) -> Suggestion | None:
+    """Return the fastest plan that surely fits on twice, four or eight times the nodes: the first of these that do."""
+    nodes, plan = question.workload.plan.nodes, question.plan
+    if not nodes:
+        return None
+    for factor in MORE_NODES:
+        try:
+            found = _other_plans(question, most=1, factor=factor)
+        except OpskError:
+            return None
+        near = _of_found(found, question)
+        fastest = near.fastest(near.fits) if near else None
+        if fastest:
+            wanted = _nodes_for(question, plan.gpus * factor)
+            size = f"ranks {plan.gpus} → {plan.gpus * factor}" if wanted == nodes else f"nodes {nodes} → {wanted}"
+            change = Change(axis="nodes", what=size)
+            others = tuple(entry for entry in fastest.changes if entry.axis != "dp")
+            flags = flags_for(question.workload, plan, fastest.plan, model=question.model)
+            is_spelled = bool(flags) or not others
+            flags = flags_of_size(question, plan.gpus * factor, flags) if is_spelled else ()
+            return replace(fastest, changes=(change, *others), flags=flags)
+    return None
+
+
+def flags_of_size(question: Question, ranks: int, others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return how another number of ranks is asked for and started, before the other settings of a change.
+
+    Where the launcher is told its number of ranks, this has to follow: how, its own words differ, so it is said in
+    brackets unless one of ``others`` is that setting already.
+    """
+    nodes = _nodes_for(question, ranks)
+    size = (f"--nodes={nodes}",) if nodes != question.workload.plan.nodes else ()
+    is_set = any(f"{name} {ranks}" in flag for flag in others for name in ("--num_processes", "--num-processes"))
+    is_counted = RANKS in dict(question.workload.options)
+    return (*size, *((f"(start {ranks} ranks)",) if is_counted and not is_set else ()), *others)
+
+
+def _nodes_for(question: Question, ranks: int) -> int:
+    """Return on how many nodes so many ranks fit, with as many GPUs of each as Slurm is asked for: none stays idle."""
+    plan = question.workload.plan
+    asked = dict(question.workload.options).get(ASKED_GPUS, "")
+    gpus = int(asked) if asked.isdigit() else question.plan.gpus
+    per_node = max(1, gpus // (plan.nodes or 1))
+    return -(-ranks // per_node)
+
+
+def _other_plans(question: Question, *, most: int, factor: int = 1) -> Found:
+    """Search the plans that a launch script changes easily: all but cp, ep, partial sharding and recomputation.
+
+    ``factor`` is the number of GPUs over that of the asked plan.
+    """
+    plan, abilities = question.plan, question.abilities
+    return best_plans(
+        PlanRequest(
+            model=question.model,
+            cluster=question.cluster,
+            efficiency=question.efficiency,
+            template=plan,
+            gpus=plan.gpus * factor,
+            global_batch=plan.global_batch,
+            fixed={
+                "cp": (plan.cp,),
+                "ep": (plan.ep,),
+                "etp": (plan.etp,),
+                "schedule": (plan.schedule,),
+                "shard_gpus": (0,),
+                "recompute_layers": (0,),
+                "vpp": tuple(range(1, MOST_CHUNKS + 1)),
+                "micro_batch": tuple(range(1, max(MOST_MICRO_BATCH, plan.micro_batch) + 1)),
+            },
+            limits=_searched(abilities.limits, question),
+            refuses=abilities.refuses,
+            most=most,
+        )
+    )
+
+
+def _searched(limits: Limits, question: Question) -> Limits:
+    """Return the limits of a search: norms are split wherever they can be, tp stays inside its domain."""
+    either = limits.sequence_parallel is SequenceParallel.EITHER
+    tp = question.tp_limit
+    return replace(
+        limits,
+        sequence_parallel=SequenceParallel.WITH_TP if either else limits.sequence_parallel,
+        largest_tp=min(tp, limits.largest_tp) if limits.largest_tp else tp,
+        recompute_layers=False,
+        recomputes=limits.recomputes | {Recompute.NONE},
+    )
+
+
+def _of_found(found: Found, question: Question) -> Near | None:
+    """Return the plans of a search as alternatives, predicted once more."""
+    return predicted(
+        question,
+        [Alternative(plan=one.plan, changes=_difference(question.plan, one.plan)) for one in found.best_fitting],
+    )
+
+
+def _of_different_kinds(near: Near, most_ratio: float) -> tuple[Suggestion, ...]:
+    """Keep the fastest of each kind of change; a second change must buy speed that the first alone does not."""
+    chosen: dict[frozenset[str], int] = {}
+    rows = np.flatnonzero(near.fits & (near.step_ratio <= most_ratio))
+    for row in sorted(rows, key=lambda row: (len(near.alternatives[row].changes), near.step_ratio[row])):
+        kinds = frozenset(change.axis for change in near.alternatives[row].changes)
+        simpler = [other for known, other in chosen.items() if known <= kinds]
+        if not kinds or any(near.step_ratio[other] <= near.step_ratio[row] * (1 + MIN_GAIN) for other in simpler):
+            continue
+        chosen[kinds] = int(row)
+    ranked = sorted(chosen.values(), key=lambda row: (near.step_ratio[row], len(near.alternatives[row].changes)))
+    return tuple(near.suggestion(row) for row in ranked[:MAX_SUGGESTIONS])
+
+
+def _difference(asked: Plan, other: Plan) -> tuple[Change, ...]:
+    """Return what differs between two plans, as changes."""
+    words = {
+        "tp": "TP {} → {}",
+        "pp": "PP {} → {}",
+        "vpp": "VPP {} → {}",
+        "dp": "DP {} → {}",
+        "micro_batch": "micro batch {} → {}",
+        "recompute": "recompute {} → {}",
+        "sharding": "sharding {} → {}",
+        "sequence_parallel": "sequence parallelism {} → {}",
+    }
+    return tuple(
+        Change(axis=axis, what=pattern.format(_word(before), _word(after)))
+        for axis, pattern in words.items()
+        if (before := getattr(asked, axis)) != (after := getattr(other, axis))
+    )
+
+
+def _word(value: object) -> str:
+    """Return a setting's value as people write it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)

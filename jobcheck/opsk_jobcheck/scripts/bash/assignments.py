@@ -1,0 +1,126 @@
+"""What does a variable hold after ``name=value``, ``name+=value``, ``name[index]=value`` or ``name=(...)``?"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from opsk_jobcheck.scripts.bash.arithmetic import assigned_names
+from opsk_jobcheck.scripts.bash.expansion import Expander
+from opsk_jobcheck.scripts.bash.scope import Scope
+from opsk_jobcheck.scripts.bash.syntax import Arith, Assignment, Lit, Output, Param, Segment, Word
+from opsk_jobcheck.scripts.bash.values import NOTHING, Array, Scalar, Text, Variable, is_countable, join, unknown
+
+_DEFAULTED = re.compile(r"\$\{([A-Za-z_]\w*):?=")
+
+
+def names_in(word: Word) -> set[str]:
+    """Return the names that expanding a word may assign: ``$((x++))``, ``${x:=v}``."""
+    names: set[str] = set()
+    for segment in word.segments:
+        if isinstance(segment, Arith):
+            names |= assigned_names(segment.text)
+        elif isinstance(segment, Param):
+            if segment.op in ("=", ":="):
+                names.add(segment.name)
+            names |= set(_DEFAULTED.findall(segment.arg)) | assigned_names(segment.index)
+    return names
+
+
+class Expanded(NamedTuple):
+    """The right side of an assignment: one text, or the words of an array."""
+
+    text: Text
+    words: tuple[Text, ...] | None = None
+
+
+def expanded(expander: Expander, assignment: Assignment) -> Expanded:
+    """Return the right side of an assignment."""
+    if assignment.words is not None:
+        return Expanded(NOTHING, tuple(expander.words(assignment.words)))
+    return Expanded(expander.text(assignment.value))
+
+
+def assign(expander: Expander, assignment: Assignment, values: Expanded | None = None) -> None:
+    """Carry out one assignment in the expander's scope; ``values`` are its right side where that is expanded."""
+    scope, name = expander.scope, assignment.name
+    held = scope.find(name)
+    if isinstance(held, Array):
+        expander.source.spend(len(held.words))  # which are copied
+    # first: it may set the variable, as ${X=...} does
+    text, words = expanded(expander, assignment) if values is None else values
+    before = scope.find(name)
+    if words is not None:
+        scope.set(name, _array(scope, name, words, append=assignment.append))
+    elif assignment.index:
+        scope.set(name, _with_member(expander, assignment, before, text))
+    elif isinstance(before, Array):
+        scope.set(name, _with_first(before, text, append=assignment.append))
+    elif (is_integer := scope.is_integer(name)) is not False:
+        scope.set(name, Scalar(_integer(expander, assignment, text, is_sure=is_integer is True)))
+    elif assignment.append:
+        known = scope.text(name, assignment.line)
+        scope.set(name, Scalar(join((known, text))))
+        expander.source.spend(len(known.parts))  # which are copied
+    else:
+        scope.set(name, Scalar(text))
+
+
+def _with_first(before: Array, text: Text, *, append: bool) -> Variable:
+    """Return an array whose first member is set, or is added to, by its bare name."""
+    if not before.words:
+        return Array((), before.why) if append and before.why else Scalar(text)
+    return Array((join((before.words[0], text)) if append else text, *before.words[1:]), before.why)
+
+
+def runs_commands(assignment: Assignment) -> bool:
+    """Tell whether a value is what commands print: they may fail, and then the assignment does."""
+    words = [*(assignment.words or ()), *([assignment.value] if assignment.value is not None else [])]
+    segments = [segment for word in words for segment in word.segments if type(segment) is not Lit]
+    return any(map(_runs_commands, segments))
+
+
+def _runs_commands(segment: Segment) -> bool:
+    if isinstance(segment, Output):
+        return True
+    text = segment.arg if isinstance(segment, Param) else segment.text if isinstance(segment, Arith) else ""
+    return "$(" in text or "`" in text
+
+
+def _integer(expander: Expander, assignment: Assignment, text: Text, *, is_sure: bool) -> Text:
+    """Return what an integer variable holds after ``name=expression`` or ``name+=expression``."""
+    line = assignment.line
+    if not is_sure:
+        return unknown(f"{assignment.name} may be an integer, which is calculated", line)
+    if text.known is None:
+        return text
+    if not assignment.append:
+        return expander.calculated(text.known, line)
+    before = expander.scope.text(assignment.name, line)
+    return before if before.known is None else expander.calculated(f"({before.known or 0})+({text.known or 0})", line)
+
+
+def _with_member(expander: Expander, assignment: Assignment, before: Variable | None, text: Text) -> Array:
+    """Return the array after ``name[index]=value``; only members in a row are followed."""
+    index = expander.calculated(assignment.index, assignment.line).known
+    words = before.words if isinstance(before, Array) else (before.text,) if isinstance(before, Scalar) else ()
+    is_known = not (isinstance(before, Array) and before.why) and is_countable(words) and not assignment.append
+    if index is None or not is_known or not 0 <= int(index) <= len(words):
+        return Array((), f"single members of {assignment.name} are set, which is not followed")
+    return Array((*words[: int(index)], text, *words[int(index) + 1 :]))
+
+
+def _array(scope: Scope, name: str, words: tuple[Text, ...], *, append: bool) -> Array:
+    """Return the array of ``name=(...)`` or ``name+=(...)``."""
+    if any((word.known or "").startswith("[") and "]=" in (word.known or "") for word in words):
+        return Array((), f"{name} is set by index, which is not followed")
+    if not append:
+        return Array(words)
+    before = scope.find(name)
+    if isinstance(before, Array):
+        return Array((*before.words, *words), before.why)
+    if isinstance(before, Scalar):
+        return Array((before.text, *words)) if before.text.known is not None else Array((), before.text.why)
+    if scope.is_certainly_unset(name):
+        return Array(words)
+    return Array((scope.text(name, 0), *words)) if name in scope.given else Array(words)

@@ -1,0 +1,164 @@
+"""Which files does a command change in a way that is not followed? What such a file says at submission says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from opsk_jobcheck.scripts.bash.syntax import Simple
+from opsk_jobcheck.scripts.bash.values import Text, literal
+
+_IN_PLACE = frozenset({"sed", "perl", "yq", "crudini", "ruby", "dasel", "ex"})
+_COPIES = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
+_CHANGERS = _IN_PLACE | _COPIES | {"truncate", "wget", "find"}
+_FIRST = _CHANGERS | {"srun", "xargs", "sudo", "env", "nice", "timeout", "time", "command"}
+"""What a command begins with that changes files, or may start another that does."""
+_INTERPRETERS = re.compile(r"(?:python|perl|ruby|node)[0-9.]*")
+_CODE_FLAGS = frozenset({"-c", "-e", "--eval"})
+_WRITES = re.compile(r"""dump|write|save|replace|rename|copy|["'](?:[wax]|r\+)[bt+]*["']""")
+"""What program text says that may change a file."""
+_TOKEN = re.compile(r"[\w./*-]+")
+_SUFFIXES = (".json", ".yaml", ".yml", ".toml", ".cfg", ".conf", ".ini", ".sh")
+_FROM_ENVIRONMENT = re.compile(r"""environ[\w.]{0,8}[\[(]\s?["'](\w{1,80})["']""")
+MAX_CODE = 1 << 16
+MAX_PATH_CHARS, MAX_STARS = 512, 4
+_OUTPUTS = frozenset(
+    (
+        "--out",
+        "--output",
+        "--output-document",
+        "-O",
+        "--output-file",
+        "--out-file",
+        "-o",
+        "--save",
+        "--save-path",
+        "--write",
+    )
+)
+_PATTERN = frozenset("*?[")
+_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedByCode:
+    """Files that program text may change: by their paths, and by names of variables that hold one."""
+
+    paths: tuple[Text, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
+def changed_files(words: Sequence[Text], known: Sequence[str], written_to: Sequence[Text]) -> Iterator[Text]:
+    """Yield the paths that a command may change: edited in place, copied over, written to, or named as its output.
+
+    Parameters
+    ----------
+    words, known
+        The command, and its words as far as they are known.
+    written_to
+        Targets of its redirections, those of followed here-documents left out.
+    """
+    yield from (path for path in written_to if path.known not in _NOWHERE)
+    at = _changer_in(known)
+    if at is not None:
+        name = known[at].rpartition("/")[2]
+        paths = _changed_by(name, words[at + 1 :])
+        is_any = "xargs" in known[:at] and (paths or name not in _IN_PLACE or _is_in_place(words[at + 1 :]))
+        yield from [literal("*", words[at].line)] if is_any else paths
+    if not _OUTPUTS.isdisjoint(known):
+        pairs = zip(words[1:], pairwise(known), strict=True)
+        yield from (word for word, (before, _) in pairs if before in _OUTPUTS and word.parts)
+
+
+def interpreter_of(known: Sequence[str]) -> int | None:
+    """Return which word of a command is a program that runs text, ``None`` where there is none."""
+    return next((at for at, word in enumerate(known) if _INTERPRETERS.fullmatch(word.rpartition("/")[2])), None)
+
+
+def may_run_text(known: Sequence[str], command: Simple) -> bool:
+    """Tell whether a command may be given program text: by a flag, or on its standard input."""
+    return any(entry.body is not None for entry in command.redirects) or not _CODE_FLAGS.isdisjoint(known)
+
+
+def changed_by_code(words: Sequence[Text], known: Sequence[str], at: int, bodies: Sequence[str]) -> ChangedByCode:
+    """Return the files that program text on the command line, or in a here-document, may change.
+
+    Parameters
+    ----------
+    at
+        Which word is what runs the text.
+    bodies
+        Here-documents of the command.
+    """
+    text = _code(known[at + 1 :], bodies)[:MAX_CODE]
+    if not _WRITES.search(text):
+        return ChangedByCode()
+    line = words[at].line
+    named = dict.fromkeys(token for token in _TOKEN.findall(text) if _is_settings(token))
+    given = tuple(word for word, path in zip(words[at:], known[at:], strict=True) if _is_settings(path))
+    return ChangedByCode(
+        paths=(*(literal(path, line) for path in named), *given),
+        variables=tuple(dict.fromkeys(_FROM_ENVIRONMENT.findall(text))),
+    )
+
+
+def _changer_in(known: Sequence[str]) -> int | None:
+    """Return which word of a command is what changes files, behind what only starts it; ``None`` where none is."""
+    if not known or known[0].rpartition("/")[2] not in _FIRST:
+        return None
+    return next((at for at, word in enumerate(known) if word.rpartition("/")[2] in _CHANGERS), None)
+
+
+def _is_settings(path: str) -> bool:
+    """Tell whether a word may be the path of a file with settings."""
+    return path.endswith(_SUFFIXES) and len(path) <= MAX_PATH_CHARS
+
+
+def _code(arguments: Sequence[str], bodies: Sequence[str]) -> str:
+    """Return the program text that an interpreter is given, by a flag or on its standard input; empty for a file's."""
+    for at, word in enumerate(arguments):
+        if word in _CODE_FLAGS:
+            return "".join(arguments[at + 1 : at + 2])
+        if word == "-":
+            break
+        if not word.startswith("-"):
+            return ""
+    return "\n".join(bodies)
+
+
+def changer(changed: Mapping[str, str], key: str) -> str:
+    """Return what changes a file, by its key or by a pattern that it matches; empty where nothing does."""
+    if found := changed.get(key, ""):
+        return found
+    patterns = ((pattern, name) for pattern, name in changed.items() if not _PATTERN.isdisjoint(pattern))
+    return next((name for pattern, name in patterns if _matches(key, pattern)), "")
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """Tell whether a file may be meant by a pattern; by one that would take long to try, any file may."""
+    if len(pattern) > MAX_PATH_CHARS or len(key) > MAX_PATH_CHARS or pattern.count("*") > MAX_STARS:
+        return True
+    return fnmatchcase(key, pattern)
+
+
+def _changed_by(name: str, words: Sequence[Text]) -> Sequence[Text]:
+    """Return the paths that a command changes which is known for that."""
+    paths = [word for word in words if word.parts and not (word.known or "").startswith("-")]
+    if name in _COPIES:
+        return paths[-1:]
+    if name == "wget":
+        urls = (word.known.rpartition("/")[2] for word in paths if word.known and "://" in word.known)
+        return [literal(url, words[0].line) for url in urls if url]
+    if name == "find":
+        pairs = list(pairwise(words))
+        acts = any(before.known in ("-exec", "-execdir") and after.known in _IN_PLACE for before, after in pairs)
+        return [after for before, after in pairs if before.known in ("-name", "-iname")] if acts else ()
+    return paths if name not in _IN_PLACE or _is_in_place(words) else ()
+
+
+def _is_in_place(words: Sequence[Text]) -> bool:
+    """Tell whether an editor of streams writes into its files."""
+    return any("i" in flag for word in words if (flag := word.known or "").startswith("-"))

@@ -1,0 +1,275 @@
+"""What do the variables of a script hold at one moment, and what does a name mean that the script never set?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
+from opsk_jobcheck.scripts.bash.values import (
+    Array,
+    Part,
+    Scalar,
+    Text,
+    Variable,
+    blend,
+    is_countable,
+    literal,
+    mentioned,
+    unknown,
+)
+
+MAX_VARIABLES, MAX_MENTIONS = 256, 4096
+_MENTIONED = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def asked_names(text: str) -> frozenset[str]:
+    """Return the variables that a text mentions and that are not named like secrets; none where there are too many.
+
+    The same rule as ``mentioned_variables`` of the hooks in Lua, which send those of the named files, too, once these
+    are read.
+    """
+    mentions = _MENTIONED.findall(text)
+    names = set(mentions)
+    if len(names) > MAX_VARIABLES or len(mentions) > MAX_MENTIONS:
+        return frozenset()
+    return frozenset(name for name in names if not _SECRET.search(name))
+
+
+EXPORTED, ALL_EXPORTED = "export ", "export *"
+"""What stands before a variable's name under which a scope keeps whether it is exported, and of all that are set from
+now on (``set -a``). No variable of a shell can be called so."""
+INTEGER = "integer "
+"""The same for variables that ``declare -i`` has made integers: what they are given is calculated."""
+
+LOST = (Text((Part("", 0, "the arguments are moved in a way that is not followed", many=True),)),)
+"""Arguments of which nothing is known any more: not even that there are none."""
+BY_BASH = frozenset(
+    {
+        *("BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE"),
+        *("BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "BASHOPTS", "BASH", "DIRSTACK", "EPOCHREALTIME"),
+        *("EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE"),
+        *("OLDPWD", "OPTIND", "OSTYPE", "PIPESTATUS", "PPID", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM"),
+        *("UID", "_"),
+    }
+)
+"""Variables that bash sets by itself ("Shell Variables" of bash(1)): never known, whatever they are given."""
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)")
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables and positional parameters.
+
+    Parameters
+    ----------
+    given
+        What Slurm sets for the job (``SLURM_NNODES``), known or not, by name.
+    environment
+        The submitting user's variables; ``None`` when they are not known, and then a name that nobody set is unknown.
+    arguments
+        The script's own arguments; ``None`` when they are not known.
+    maybe_set_by
+        A file that the script sources and that was not read: names that nobody set may be set there.
+    asked
+        Names of which the environment was asked; of others it says nothing. ``None``: of all.
+    """
+
+    given: Mapping[str, Text]
+    environment: Mapping[str, str] | None = None
+    arguments: tuple[Text, ...] | None = None
+    variables: dict[str, Variable] = field(default_factory=dict)
+    unset: set[str] = field(default_factory=set)
+    maybe_set_by: str = ""
+    asked: frozenset[str] | None = None
+    fixed: dict[str, str] = field(default_factory=dict)
+    """Names that no assignment gives what it says, with the reason."""
+
+    def copy(self) -> Scope:
+        """Return a scope that can be changed without changing this one."""
+        return Scope(
+            self.given,
+            self.environment,
+            self.arguments,
+            dict(self.variables),
+            set(self.unset),
+            self.maybe_set_by,
+            self.asked,
+            self.fixed,
+        )
+
+    def adopt(self, other: Scope) -> None:
+        """Take over the state of another scope."""
+        self.variables, self.unset, self.arguments = other.variables, other.unset, other.arguments
+        self.maybe_set_by, self.fixed = other.maybe_set_by, other.fixed
+
+    def set(self, name: str, variable: Variable) -> None:
+        """Give a variable a value; one of an integer variable that would have to be calculated first is not known."""
+        if name in self.fixed:
+            variable = Scalar(unknown(f"{name}: {self.fixed[name]}", 0))
+        if INTEGER + name in self.variables and isinstance(variable, Scalar):
+            known = variable.text.known
+            if known is not None and not _DECIMAL.fullmatch(known):
+                variable = Scalar(
+                    unknown(f"{name} is an integer, and {known[:40]!r} is calculated", variable.text.line)
+                )
+        self.variables[name] = variable
+        self.unset.discard(name)
+        if ALL_EXPORTED in self.variables and not name.startswith(EXPORTED):
+            self.variables.setdefault(EXPORTED + name, self.variables[ALL_EXPORTED])
+
+    def fix(self, name: str, why: str, line: int, *, is_lost: bool = False) -> None:
+        """Note that what a name is given from now on is not what it holds; ``is_lost``: nor what it holds now."""
+        if is_lost:
+            self.set(name, Scalar(unknown(why, line)))
+        self.fixed = self.fixed | {name: why}
+
+    def lose(self, names: Iterable[str], why: str, line: int) -> None:
+        """Forget what variables hold; an array stays one."""
+        for name in names:
+            held = self.find(name)
+            self.set(name, Array((), why) if isinstance(held, Array) else Scalar(unknown(why, line)))
+
+    def lose_like(self, start: str, why: str, line: int, *, is_slurms: bool = False) -> None:
+        """Forget the variables whose names start so: one of them was set, or unset.
+
+        ``is_slurms`` tells that it may be one of Slurm's, which nobody sets, but some unset. IFS is neither.
+        """
+        names = {*self.variables, *(self.given if is_slurms else ())} - {"IFS"}
+        self.lose({name for name in names if name.startswith(start) and name.isidentifier()}, why, line)
+
+    def remove(self, name: str) -> None:
+        """Unset a variable."""
+        self.variables.pop(name, None)
+        self.variables.pop(INTEGER + name, None)
+        self.unset.add(name)
+
+    def forget(self, name: str) -> None:
+        """Give a name back the meaning that it had before the script set it."""
+        self.variables.pop(name, None)
+        self.unset.discard(name)
+
+    def find(self, name: str) -> Variable | None:
+        """Return a variable; ``None`` when it is certainly unset or when nothing at all is known of it."""
+        if name in BY_BASH:
+            return Scalar(unknown(f"{name} is set by bash when the job runs", 0))
+        if name in self.variables:
+            return self.variables[name]
+        if name in self.unset:
+            return None
+        if name in self.given:
+            return Scalar(self.given[name])
+        if self.environment is not None and name in self.environment:
+            return Scalar(literal(self.environment[name], 0))
+        return None
+
+    def is_certainly_unset(self, name: str) -> bool:
+        """Return whether a name that `find` does not know is certainly unset."""
+        if name in self.unset:
+            return True
+        is_asked = self.asked is None or name in self.asked
+        return self.environment is not None and is_asked and not self.maybe_set_by
+
+    def is_integer(self, name: str) -> bool | None:
+        """Return whether what a variable is given is calculated; ``None`` when that depends on a test."""
+        mark = self.variables.get(INTEGER + name)
+        if mark is None:
+            return False
+        return True if isinstance(mark, Scalar) and mark.text.known is not None else None
+
+    def make_integer(self, name: str, *, is_integer: bool) -> None:
+        """Note that what a variable is given is calculated from now on, or no more."""
+        if is_integer:
+            self.variables[INTEGER + name] = Scalar(Text())
+        else:
+            self.variables.pop(INTEGER + name, None)
+
+    def ifs(self) -> str | None:
+        """Return the characters that words are split at, ``None`` when they are not known."""
+        variable = self.variables.get("IFS")
+        if variable is None:
+            return DEFAULT_IFS
+        return variable.text.known if isinstance(variable, Scalar) else None
+
+    def text(self, name: str, line: int) -> Text:
+        """Return what ``$name`` stands for."""
+        variable = self.find(name)
+        if isinstance(variable, Scalar):
+            return variable.text
+        if isinstance(variable, Array):
+            if variable.why:
+                return unknown(variable.why, line)
+            if not is_countable(variable.words[:1]):
+                return unknown(variable.words[0].why, line)
+            return variable.words[0] if variable.words else Text()
+        if self.is_certainly_unset(name):
+            return Text()
+        if self.maybe_set_by:
+            return unknown(f"{name} may be set by {self.maybe_set_by}, which opsk has not read", line)
+        return unknown(f"{name} is not set in the script, it would come from the environment", line)
+
+    def positional(self, number: int, line: int) -> Text:
+        """Return what ``$1`` and so on stand for."""
+        if number == 0:
+            return unknown("$0 is known only when the job runs", line, filled=True)
+        if self.arguments is None:
+            return unknown(f"${number} is an argument of the script, not known here", line)
+        if not is_countable(self.arguments[:number]):
+            return unknown(f"${number} comes after words whose number is not known", line)
+        return self.arguments[number - 1] if number <= len(self.arguments) else Text()
+
+
+def merged(scopes: list[Scope], line: int) -> Scope:
+    """Return what is certain after one of several scopes, without knowing which."""
+    first = scopes[0].copy()
+    why = f"it depends on the test in line {line}"
+    for name in {name for scope in scopes for name in (*scope.variables, *scope.unset)}:
+        values = [scope.find(name) for scope in scopes]
+        if any(key(value) != key(values[0]) for value in values[1:]):
+            first.set(name, _blended(values, why, line))
+    if any(scope.arguments != first.arguments for scope in scopes):
+        first.arguments = LOST
+    first.maybe_set_by = next((scope.maybe_set_by for scope in scopes if scope.maybe_set_by), "")
+    first.fixed = {name: reason for scope in scopes for name, reason in scope.fixed.items()}
+    first.unset = {name for name in first.unset if all(name in scope.unset for scope in scopes)}
+    return first
+
+
+def differing(one: Scope, other: Scope) -> set[str]:
+    """Return the names that two scopes give different values."""
+    names = {*one.variables, *other.variables, *one.unset, *other.unset}
+    untouched = {name for name, held in one.variables.items() if other.variables.get(name) is held}
+    return {name for name in names - untouched if key(one.find(name)) != key(other.find(name))}
+
+
+def _blended(values: list[Variable | None], why: str, line: int) -> Variable:
+    """Return what several possible values have in common, with one unknown piece where they differ."""
+    arrays = [value for value in values if isinstance(value, Array)]
+    if arrays:
+        if len(arrays) < len(values) or any(array.why for array in arrays):
+            return Array((), why)
+        rows = [array.words for array in arrays]
+        common = 0
+        while all(len(row) > common and row[common].key == rows[0][common].key for row in rows):
+            common += 1
+        rest = mentioned(part for row in rows for word in row[common:] for part in word.parts)
+        return Array((*rows[0][:common], Text((Part("", line, why, many=True, mentions=rest),))))
+    texts = [value.text for value in values if isinstance(value, Scalar)]
+    if len(texts) < len(values):
+        mentions = mentioned(part for text in texts for part in text.parts)
+        return Scalar(Text((Part("", line, why, mentions=mentions),)))
+    common_text = texts[0]
+    for text in texts[1:]:
+        common_text = blend(common_text, text, why, line)
+    return Scalar(common_text)
+
+
+def key(variable: Variable | None) -> tuple[str, ...] | str | None:
+    """Return something that is equal for values that are certainly equal."""
+    if isinstance(variable, Scalar):
+        return variable.text.key
+    if isinstance(variable, Array):
+        return (variable.why, *(word.key for word in variable.words))
+    return None

@@ -1,0 +1,301 @@
+"""What can be known of a string in a script? A text is a row of parts, each a literal with its line, or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from opsk_jobcheck.scripts.bash.places import Places
+
+MAX_VALUE_CHARS = 1 << 16
+"""A value that grows beyond this is no longer followed: ``X=$X$X`` in a hostile script must not fill the memory."""
+MAX_VALUE_PARTS = 4096
+MAX_ARRAY_WORDS = 4096
+MAX_MENTIONS = 256
+HANDS_OVER = "hands over"
+"""The fact about a command that all it does is to give a text to a shell, in which commands were found."""
+PRINTED = "it is what `"
+"""How the reason begins of what a program prints: twice the same program need not print the same."""
+
+
+class Part(NamedTuple):
+    """A piece of text that was written on ``line``; when ``why`` is given the piece is unknown and ``text`` empty.
+
+    ``filled`` tells of an unknown piece that it is certainly not the empty string; ``many`` that it may be several
+    words, or none; ``mentions`` are the flags and overrides that it may hold; ``number`` tells
+    that it is a number, without a sign. A named tuple, as `Text` is: a script makes thousands of them, and a frozen
+    dataclass takes three times as long to make.
+    """
+
+    text: str = ""
+    line: int = 0
+    why: str = ""
+    filled: bool = False
+    many: bool = False
+    mentions: tuple[str, ...] = ()
+    number: bool = False
+
+
+class Text(NamedTuple):
+    """A string as far as it is known."""
+
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def known(self) -> str | None:
+        """The whole string, or ``None`` when a part of it is unknown."""
+        parts = self.parts
+        if len(parts) == 1:  # nearly all texts: this is asked thousands of times a script
+            only = parts[0]
+            return None if only.why else only.text
+        for part in parts:
+            if part.why:
+                return None
+        return "".join([part.text for part in parts])
+
+    @property
+    def line(self) -> int:
+        """Line of the last piece that is not empty, 0 when there is none."""
+        if len(self.parts) == 1 and self.parts[0].text:
+            return self.parts[0].line
+        for part in reversed(self.parts):
+            if part.text or part.why:
+                return part.line
+        return 0
+
+    @property
+    def why(self) -> str:
+        """Why the string is unknown: the reason of its first unknown part, empty when all is known."""
+        return next((part.why for part in self.parts if part.why), "")
+
+    @property
+    def is_filled(self) -> bool | None:
+        """Whether the string is not empty; ``None`` when that cannot be told."""
+        if any(part.text or part.filled for part in self.parts):
+            return True
+        return None if any(part.why for part in self.parts) else False
+
+    @property
+    def shown(self) -> str:
+        """The string for people, unknown parts as an ellipsis."""
+        parts = self.parts
+        if len(parts) == 1:
+            return "…" if parts[0].why else parts[0].text
+        return "".join(["…" if part.why else part.text for part in parts])
+
+    @property
+    def key(self) -> str:
+        """A string that is equal for texts that are certainly equal."""
+        return "".join(_unknown_key(part) if part.why else part.text for part in self.parts)
+
+
+NOTHING = Text()
+_new = tuple.__new__
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A variable that holds a string."""
+
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A variable that holds an array; ``why`` when its members are not known to be these."""
+
+    words: tuple[Text, ...]
+    why: str = ""
+
+
+Variable = Scalar | Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """A command that the script would run: its words as far as known, in order of the script.
+
+    ``certain`` is False inside a branch or loop of which it is not known whether it runs. ``directory`` is where it
+    runs, seen from where the job starts; empty for that directory itself. ``facts`` keeps what many readers ask of one
+    command (its program, its flags), so that it is worked out once.
+    """
+
+    words: tuple[Text, ...]
+    line: int
+    certain: bool = True
+    directory: Text = field(default_factory=Text)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def known_words(self) -> tuple[str, ...]:
+        """The words as far as they are known, empty strings in the place of others."""
+        found: tuple[str, ...] | None = self.facts.get("known words")
+        if found is None:
+            found = self.facts["known words"] = known_of(self.words)
+        return found
+
+    @property
+    def shown_words(self) -> tuple[str, ...]:
+        """The words for people, unknown parts as an ellipsis."""
+        found: tuple[str, ...] | None = self.facts.get("shown words")
+        if found is None:
+            pairs = zip(self.known_words, self.words, strict=True)
+            found = self.facts["shown words"] = tuple([known or word.shown for known, word in pairs])
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What reading a script to its end has shown.
+
+    ``files`` are the texts that the script itself writes (here-documents), by the ``Text.key`` of their path;
+    ``sourced`` are the certain paths of files that it sources or starts and that were not given. ``changed`` are files
+    that a command of the script changes in a way that is not followed, by path, with that command's name.
+    """
+
+    invocations: tuple[Invocation, ...]
+    variables: dict[str, Variable]
+    files: dict[str, Text]
+    sourced: tuple[str, ...] = ()
+    problems: tuple[tuple[int, str], ...] = field(default=())
+    changed: dict[str, str] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
+
+
+def _unknown_key(part: Part) -> str:
+    """Return what tells an unknown piece from those that may be others."""
+    return f"\0{part.why}\0{part.line}\0" if part.why.startswith(PRINTED) else f"\0{part.why}\0"
+
+
+def known_of(words: Iterable[Text]) -> tuple[str, ...]:
+    """Return words as far as they are known, empty strings in the place of others."""
+    return tuple([word.known or "" for word in words])
+
+
+def is_countable(words: Iterable[Text]) -> bool:
+    """Return whether a row of words is certainly as long as it looks."""
+    return not any(part.many for word in words for part in word.parts)
+
+
+def may_be_files(words: Iterable[Text]) -> bool:
+    """Tell whether words may be patterns, which stand for the files that they match."""
+    return any("*" in part.text or "?" in part.text for word in words for part in word.parts)
+
+
+def literal(text: str, line: int) -> Text:
+    """Return a wholly known text; made without the detour over defaults, for a script has hundreds of them."""
+    if not text:
+        return NOTHING
+    part = _new(Part, (text, line, "", False, False, (), False))
+    return _new(Text, ((part,),))
+
+
+def unknown(why: str, line: int, *, filled: bool = False) -> Text:
+    """Return a wholly unknown text."""
+    return Text((Part("", line, why or "not known", filled),))
+
+
+def join(texts: Sequence[Text]) -> Text:
+    """Return texts one behind the other, neighbouring literals of one line joined, within the size limits."""
+    if len(texts) == 1 and len(texts[0].parts) == 1:  # nothing to be joined: most words
+        only = texts[0].parts[0]
+        if (only.text or only.why) and len(only.text) <= MAX_VALUE_CHARS:
+            return texts[0]
+    parts: list[Part] = []
+    chars = 0
+    open_line: int | None = None  # of the literal at the end, if there is one
+    for text in texts:
+        for part in text.parts:
+            if part.why:
+                parts.append(part)
+                open_line = None
+            elif piece := part.text:
+                chars += len(piece)
+                if part.line == open_line:
+                    parts[-1] = Part(parts[-1].text + piece, open_line)
+                else:
+                    parts.append(part)
+                    open_line = part.line
+        if chars > MAX_VALUE_CHARS or len(parts) > MAX_VALUE_PARTS:
+            return unknown("the value grows too long to be followed", parts[0].line if parts else 0, filled=True)
+    return _new(Text, (tuple(parts),))
+
+
+def blend(one: Text, other: Text, why: str, line: int) -> Text:
+    """Return what two texts share at both ends, with one unknown piece between, cut at blanks.
+
+    ``"a b"`` and ``"a b --more"`` give ``"a b "`` and an unknown rest: whatever is common stays certain, word by word.
+    """
+    if one.key == other.key:
+        return one
+    head = _shared(list(one.parts), list(other.parts), from_end=False)
+    tail = _shared(_without(one.parts, head), _without(other.parts, head), from_end=True)
+    middle = Part("", line, why, mentions=mentioned((*_without(one.parts, head), *_without(other.parts, head))))
+    return join((Text(tuple(head)), Text((middle,)), Text(tuple(tail))))
+
+
+def mentioned(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Return the words of some parts that look like flags or overrides, and what unknown ones among them may hold."""
+    words = {word for part in parts for word in (*part.mentions, *part.text.split())}
+    return tuple(sorted(word for word in words if word.startswith("-") or "=" in word))[:MAX_MENTIONS]
+
+
+def _shared(one: list[Part], other: list[Part], *, from_end: bool) -> list[Part]:
+    """Return the parts that two rows share at their start or end, the last one cut at a blank."""
+    if from_end:
+        one, other = one[::-1], other[::-1]
+    shared: list[Part] = []
+    for mine, theirs in zip_longest(one, other, fillvalue=Part()):
+        if (mine.text, mine.why) == (theirs.text, theirs.why):
+            shared.append(mine)
+            continue
+        if piece := _common_words(mine.text, theirs.text, from_end=from_end):
+            shared.append(Part(piece, mine.line))
+        break
+    return shared[::-1] if from_end else shared
+
+
+def _common_words(one: str, other: str, *, from_end: bool) -> str:
+    """Return the common start (or end) of two strings up to the last blank, with a blank at the open side."""
+    common = _common_start(one[::-1], other[::-1]) if from_end else _common_start(one, other)
+    whole = {len(one), len(other)}
+    if len(common) in whole and _next_is_blank(one, other, len(common), from_end=from_end):
+        return " " + common[::-1] if from_end else common + " "
+    cut = max(common.rfind(sign) for sign in " \t\n") + 1
+    return common[:cut][::-1] if from_end else common[:cut]
+
+
+def _common_start(one: str, other: str) -> str:
+    """Return the characters that two strings start with."""
+    length = next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    return one[:length]
+
+
+def _next_is_blank(one: str, other: str, length: int, *, from_end: bool) -> bool:
+    """Return whether the longer of two strings goes on with a blank behind ``length`` common characters."""
+    longer = max(one, other, key=len)
+    following = longer[::-1][length : length + 1] if from_end else longer[length : length + 1]
+    return following in (" ", "\t", "\n")
+
+
+def _without(parts: tuple[Part, ...], head: list[Part]) -> list[Part]:
+    """Return parts without the characters of ``head``, which they start with (but for a blank added to it)."""
+    count = sum(len(part.text) for part in head)
+    unknown_count = sum(bool(part.why) for part in head)
+    rest: list[Part] = []
+    for part in parts:
+        if part.why:
+            if unknown_count:
+                unknown_count -= 1
+            else:
+                rest.append(part)
+            continue
+        cut = min(count, len(part.text))
+        count -= cut
+        if part.text[cut:]:
+            rest.append(Part(part.text[cut:], part.line))
+    return rest

@@ -1,0 +1,1 @@
+"""Reads the settings of training frameworks, one module a framework."""

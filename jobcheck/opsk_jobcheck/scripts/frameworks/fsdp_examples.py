@@ -1,0 +1,142 @@
+"""What does a launch script of the FSDP example of AWS, or of one of its descendants, say about its training run?
+
+Source: ``awsome-distributed-training/3.test_cases/pytorch/FSDP/src`` (2023 to 2026, ``model_utils/arguments.py`` and
+``train_utils.py``; FSDP1 first, FSDP2 from 2025 on) and the SageMaker model-parallel v2 examples, which add
+``--tensor_parallel_degree`` and others. The program has no accumulation: a step is one batch on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, flagged, state_flags
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import data_parallel_only, follows, state_word, truth
+
+FSDP = "pytorch-fsdp"
+_OWN = frozenset(
+    {
+        *("--max-context-width", "--hidden-width", "--num-heads", "--model-type", "--train-batch-size"),
+        *("--val-batch-size", "--sharding-strategy", "--offload-activations", "--activation-checkpointing"),
+        *("--num-key-value-heads", "--intermediate-size", "--llama-intermediate-size", "--limit-all-gathers"),
+        *("--embd-pdrop", "--resid-pdrop", "--summary-first-pdrop", "--rotary-pct"),
+    }
+)
+_NEEDED = ("--max-context-width", "--hidden-width")
+_MIN_OWN = 4
+_NUMBERS = MappingProxyType(
+    {
+        "max_context_width": "model.seq",
+        "hidden_width": "model.hidden",
+        "num_layers": "model.layers",
+        "num_heads": "model.heads",
+        "num_key_value_heads": "model.kv_heads",
+        "llama_intermediate_size": "model.ffn",
+        "intermediate_size": "model.ffn",
+        "vocab_size": "model.vocab",
+        "num_experts": "model.experts",
+        "train_batch_size": "plan.micro_batch",
+        "tensor_parallel_degree": "plan.tp",
+        "expert_parallel_degree": "plan.ep",
+        "context_parallel_degree": "plan.cp",
+    }
+)
+_SMP_FLAGS = (
+    *("tensor_parallel_degree", "hybrid_shard_degree", "expert_parallel_degree", "context_parallel_degree"),
+    *("use_smp_implementation", "use_smp_flash_attn", "smp_config", "moe", "smp_v2"),
+)
+"""With one of these it is SageMaker's model parallelism, which has no pipelines, but tensors to split."""
+_SHARDING = MappingProxyType(
+    {
+        **dict.fromkeys(("full", "full_shard", "hybrid", "hybrid_shard"), "zero3"),
+        **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2", "_hybrid_shard_zero2"), "zero2"),
+        **dict.fromkeys(("no_shard", "no"), "none"),
+    }
+)
+_MIXED = MappingProxyType({"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8"})
+_LLAMA_LIKE = ("llama", "mistral", "mixtral", "qwen")
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command with the flags of the example, whatever its program is called."""
+    arguments = arguments_of(invocation)
+    own = len(_OWN & arguments.flags.keys())
+    if own < _MIN_OWN or not any(flag in arguments.flags for flag in _NEEDED):
+        return None
+    return Match(framework=FSDP, weight=own, invocation=invocation, arguments=arguments)
+
+
+def read_fsdp_example(match: Match, reading: Reading) -> None:
+    """State what the flags say."""
+    findings, given = reading.findings, flagged(match.arguments)
+    state_flags(findings, given, _NUMBERS)
+    _kind(given, findings)
+    _plan(given, findings)
+    findings.options[STEPS_OPTION] = "1"
+    if any(flag in given for flag in _SMP_FLAGS):
+        if "plan.tp" in findings.values:
+            findings.state("plan.pp", 1, match.invocation.line, "SageMaker model parallelism v2 has no pipelines")
+        return
+    data_parallel_only(findings, "the FSDP example has data parallelism only", _line(given))
+
+
+AWS_FSDP = Reader(frameworks=(FSDP,), recognise=recognise, read=read_fsdp_example)
+
+
+def _kind(given: Mapping[str, Entry], findings: Findings) -> None:
+    """State what the kind of model fixes."""
+    entry = given.get("model_type")
+    kind = str(entry.value).lower() if entry is not None and not entry.why else ""
+    if entry is None or not kind:
+        return
+    line, text = entry.line, entry.text
+    if "gpt_neox" in kind:
+        # this kind takes no width: --intermediate_size is read for the others only
+        findings.values.pop("model.ffn", None)
+        findings.evidence.pop("model.ffn", None)
+        findings.state("model.gated_mlp", False, line, text)
+        if hidden := findings.get("model.hidden"):
+            follows(findings, "model.ffn", 4 * hidden, f"{text}: 4 × hidden {hidden}", "model.hidden")
+    elif any(name in kind for name in _LLAMA_LIKE):
+        findings.state("model.gated_mlp", True, line, text)
+    if "mixtral" in kind and "num_experts" not in given:
+        findings.state("model.experts", 8, line, text)
+        findings.state("model.top_k", 2, line, text)
+        if width := findings.get("model.ffn"):
+            follows(findings, "model.expert_ffn", width, f"{text}: every expert is {width} wide", "model.ffn")
+
+
+def _plan(given: Mapping[str, Entry], findings: Findings) -> None:
+    """State sharding, recomputation and number format."""
+    state_word(findings, "plan.sharding", given.get("sharding_strategy"), _SHARDING)
+    state_word(findings, "plan.recompute", given.get("activation_checkpointing"), RECOMPUTE_WORDS)
+    for name, precision in (("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "fp8")):
+        entry = given.get(name)
+        if entry is None:
+            continue
+        switch = None if entry.why else truth(entry.value)
+        if switch is None:
+            findings.cannot_tell("plan.precision", entry.why or f"{entry.text[:80]} is neither 0 nor 1", entry.line)
+        elif switch:
+            findings.state("plan.precision", precision, entry.line, entry.text)
+        elif name == "bf16" and "fp16" not in given:
+            findings.state("plan.precision", "fp32", entry.line, entry.text)
+    state_word(findings, "plan.precision", given.get("mixed_precision"), _MIXED)
+    kept = given.get("offload_activations")
+    if kept is not None and not kept.why and truth(kept.value):
+        findings.options["activations.offload"] = "cpu"
+    offload = given.get("cpu_offload")
+    if offload is not None and not offload.why and truth(offload.value):
+        findings.options["optimizer.offload"] = "cpu"
+
+
+def _line(given: Mapping[str, Entry]) -> int:
+    """Return the line of the flag that says most about the plan."""
+    entry = given.get("sharding_strategy") or given.get("train_batch_size") or next(iter(given.values()))
+    return entry.line

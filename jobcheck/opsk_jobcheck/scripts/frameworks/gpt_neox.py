@@ -1,0 +1,163 @@
+"""What does a launch script of GPT-NeoX say about its training run?
+
+``deepy.py train.py [-d DIRECTORY] FILE...`` joins YAML files, no key of which may stand twice. Keys are written with
+dashes or underscores. Source: ``configs/neox_arguments.md`` and ``megatron/neox_arguments/`` of GPT-NeoX v1 and v2.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation, Text, join, literal
+from opsk_jobcheck.scripts.launchers.programs import SURE, names_of
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_number, state_truth, state_word, truth, whole
+
+NEOX = "gpt-neox"
+_NUMBERS = MappingProxyType(
+    {
+        "num_layers": "model.layers",
+        "hidden_size": "model.hidden",
+        "num_attention_heads": "model.heads",
+        "num_kv_heads": "model.kv_heads",
+        "intermediate_size": "model.ffn",
+        "seq_length": "model.seq",
+        "padded_vocab_size": "model.vocab",
+        "moe_top_k": "model.top_k",
+        "model_parallel_size": "plan.tp",
+        "context_parallel_size": "plan.cp",
+        "moe_expert_parallel_size": "plan.ep",
+        "train_micro_batch_size_per_gpu": "plan.micro_batch",
+        "train_batch_size": "plan.global_batch",
+    }
+)
+_SHARDING: Mapping[str, object] = MappingProxyType({"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"})
+_PRECISIONS: Mapping[str, object] = MappingProxyType(
+    {**dict.fromkeys(("bf16", "bfloat16"), "bf16"), **dict.fromkeys(("fp16", "half"), "fp16"), "fp32": "fp32"}
+)
+_ALL = ("model.layers", "model.hidden", "model.heads", "model.seq", "plan.micro_batch", "plan.tp", "plan.pp")
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with GPT-NeoX."""
+    names = names_of(invocation)
+    if "deepy.py" not in names or "train.py" not in names[names.index("deepy.py") + 1 :]:
+        return None
+    arguments = arguments_of(invocation)
+    return Match(framework=NEOX, weight=SURE + 1, invocation=invocation, arguments=arguments)
+
+
+def read_neox(match: Match, reading: Reading) -> None:
+    """State what the files say together."""
+    files = [reading.config(path, match.invocation, form="yaml") for path in _paths(match.invocation.words)]
+    findings = reading.findings
+    if not files:
+        cannot_tell_all(findings, _ALL, "no configuration file is named", match.invocation.line)
+        return
+    for key, field in _NUMBERS.items():
+        state_number(findings, field, _entry(files, key))
+    _stages(files, findings)
+    _formats(files, findings)
+    state_word(findings, "plan.sharding", _as_word(_entry(files, "zero_optimization.stage")), _SHARDING)
+    checkpoints = _entry(files, "checkpoint_activations")
+    if checkpoints is not None:
+        state_word(findings, "plan.recompute", _as_word(checkpoints), {"true": "full", "false": "none"})
+    state_truth(findings, "plan.sequence_parallel", _entry(files, "sequence_parallel"))
+    untied = _entry(files, "no_weight_tying")
+    if untied is not None and not untied.why and (value := truth(untied.value)) is not None:
+        findings.state("model.tied_embeddings", not value, untied.line, untied.text, file=untied.file)
+    _parts(files, findings)
+    steps = _entry(files, "gradient_accumulation_steps")
+    if steps is not None and not steps.why and (count := whole(steps.value)):
+        findings.options[STEPS_OPTION] = str(count)
+
+
+NEOX_READER = Reader(frameworks=(NEOX,), recognise=recognise, read=read_neox)
+
+
+def _paths(words: Sequence[Text]) -> list[Text]:
+    """Return the configuration files behind ``train.py``, below ``-d`` where that is given."""
+    names = [word.shown.rpartition("/")[2] for word in words]
+    rest = words[names.index("train.py", names.index("deepy.py")) + 1 :]
+    folder: Text | None = None
+    found: list[Text] = []
+    waiting = iter(rest)
+    for word in waiting:
+        if word.known in ("-d", "--conf_dir"):
+            folder = next(waiting, None)
+        elif not (word.known or "").startswith("-"):
+            found.append(_suffixed(word))
+    if folder is None:
+        return found
+    return [
+        path if (path.known or "").startswith("/") else join((folder, literal("/", path.line), path)) for path in found
+    ]
+
+
+def _suffixed(word: Text) -> Text:
+    """Return a file's name with the suffix that may be left out."""
+    if word.known is None or posixpath.splitext(word.known)[1] in (".yml", ".yaml", ".json"):
+        return word
+    return literal(f"{word.known}.yml", word.line)
+
+
+def _entry(files: Sequence[ConfigFile], key: str) -> Entry | None:
+    """Return what the files say under a key, with dashes or underscores; where one was not read, nothing is certain."""
+    found = [
+        entry for file in files for name in dict.fromkeys((key, key.replace("_", "-"))) if (entry := file.entry(name))
+    ]
+    stated = [entry for entry in found if not entry.why]
+    if stated:
+        return stated[0]
+    return found[0] if found else None
+
+
+def _as_word(entry: Entry | None) -> Entry | None:
+    if entry is None or entry.why or entry.value is None:
+        return entry
+    return Entry(value=str(entry.value).lower(), file=entry.file, line=entry.line, text=entry.text)
+
+
+def _stages(files: Sequence[ConfigFile], findings: Findings) -> None:
+    """State the pipeline's stages; 0 switches the pipeline off."""
+    entry = _entry(files, "pipe_parallel_size")
+    stages = state_number(findings, "plan.pp", entry, least=0)
+    if stages == 0 and entry is not None:
+        findings.state("plan.pp", 1, entry.line, entry.text, file=entry.file)
+
+
+def _formats(files: Sequence[ConfigFile], findings: Findings) -> None:
+    """State the number format, from ``precision`` or from the switch of one."""
+    entry = _entry(files, "precision")
+    if entry is not None:
+        state_word(findings, "plan.precision", entry, _PRECISIONS)
+        return
+    for name, precision in (("bf16", "bf16"), ("fp16", "fp16")):
+        enabled, kind = _entry(files, f"{name}.enabled"), _entry(files, f"{name}.type")
+        if enabled is not None and not enabled.why and truth(enabled.value):
+            is_bf16 = kind is not None and str(kind.value).lower() in ("bfloat16", "bf16")
+            value = "bf16" if is_bf16 else precision
+            findings.state("plan.precision", value, enabled.line, enabled.text, file=enabled.file)
+            return
+
+
+def _parts(files: Sequence[ConfigFile], findings: Findings) -> None:
+    """State the kind of the MLP and of positions, and experts where there are several."""
+    for key in ("activation", "mlp_type"):
+        entry = _entry(files, key)
+        if entry is not None and not entry.why and str(entry.value).lower() in ("swiglu", "geglu", "llama"):
+            findings.state("model.gated_mlp", True, entry.line, entry.text, file=entry.file)
+    positions = _entry(files, "pos_emb")
+    if positions is not None and not positions.why:
+        findings.options["position_embedding_type"] = {"learned": "learned_absolute"}.get(
+            str(positions.value), str(positions.value)[:80]
+        )
+    experts = _entry(files, "moe_num_experts") or _entry(files, "num_experts")
+    if experts is not None and not (not experts.why and whole(experts.value) in (0, 1)):
+        state_number(findings, "model.experts", experts)

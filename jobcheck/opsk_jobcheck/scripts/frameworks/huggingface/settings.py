@@ -1,0 +1,221 @@
+"""What do the settings of HuggingFace's Trainer say, wherever they are written: flags, recipes, LLaMA-Factory's files?
+
+Source: ``TrainingArguments`` of transformers 4.6 to 5.0 and ``SFTConfig`` and ``ModelConfig`` of TRL 0.7 to 0.25.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import WEIGHTS
+from opsk_jobcheck.scripts.launchers.accelerate import FSDP_OPTION, HYBRID, HYBRID_OPTION
+from opsk_jobcheck.scripts.launchers.programs import is_open
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import (
+    DEEPSPEED_OPTION,
+    OPTIMIZER_OFFLOAD,
+    STEPS_OPTION,
+    WEIGHTS_OFFLOAD,
+    leave_open_what_differs,
+    read_deepspeed,
+    state_stage,
+)
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.reading import Reading
+from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_fsdp_checkpointing, state_number, truth, whole
+
+OPTIMIZER = "optimizer.name"
+MICRO = ("per_device_train_batch_size", "per_gpu_train_batch_size")
+STEPS = "gradient_accumulation_steps"
+LENGTHS = ("block_size", "max_seq_length", "max_seq_len", "model_max_length", "max_sequence_length", "seq_length")
+"""Settings for the tokens of one sequence; TRL's ``max_length`` is not here, as other programs mean others by it."""
+FIELDS = ("plan.micro_batch", "plan.global_batch", "plan.precision", "plan.recompute", "plan.sharding", "model.seq")
+PARALLEL = re.compile(
+    r"(?:.*_)?(?:tp|tensor|tensor_model|mp|model|pp|pipe|pipeline|pipeline_model|sp|seq|sequence|cp|context|ulysses|ring"
+    r"|autotp)"
+    r"_?(?:parallel|parallelism)?_?(?:size|degree|ways?|world_size)(?:_.*)?|tp_plan|parallelism_config.*"
+)
+"""Names of settings that split a model, a sequence or a pipeline: with one of them ranks are not data-parallel only."""
+_SHARDS = MappingProxyType(
+    {
+        **dict.fromkeys(("full_shard", "hybrid_shard"), "zero3"),
+        **dict.fromkeys(("shard_grad_op", "hybrid_shard_zero2"), "zero2"),
+        "no_shard": "none",
+    }
+)
+_DTYPES = MappingProxyType(
+    {**dict.fromkeys(("bfloat16", "bf16"), "bf16"), **dict.fromkeys(("float16", "fp16", "half"), "fp16")}
+)
+
+
+def read_settings(config: ConfigFile, findings: Findings, *, lengths: tuple[str, ...] = LENGTHS) -> None:
+    """State batch, length, precision and recomputation, as the Trainer takes them."""
+    state_number(findings, "plan.micro_batch", first(config, *MICRO))
+    lowers = config.entry("auto_find_batch_size")
+    if lowers is not None and not lowers.why and truth(lowers.value):
+        why = "auto_find_batch_size lowers it where memory runs out"
+        findings.cannot_tell("plan.micro_batch", why, lowers.line, file=lowers.file)
+    read_steps(config.entry(STEPS), findings)
+    state_number(findings, "model.seq", first(config, *lengths))
+    read_precision(config, findings)
+    read_recompute(config.entry("gradient_checkpointing"), findings)
+    without = config.entry("no_gradient_checkpointing")
+    if without is not None and not without.why and truth(without.value):
+        findings.state("plan.recompute", "none", without.line, without.text, file=without.file)
+    optimizer = config.entry("optim")
+    if optimizer is not None and isinstance(optimizer.value, str):
+        findings.options[OPTIMIZER] = optimizer.value.rpartition(".")[2].lower()[:40]
+    weights = first(config, "torch_dtype", "dtype")
+    if weights is not None and str(weights.value).rpartition(".")[2] in _DTYPES:
+        findings.options[WEIGHTS] = _DTYPES[str(weights.value).rpartition(".")[2]]
+
+
+def read_steps(entry: Entry | None, findings: Findings) -> None:
+    """Keep the accumulation steps, from which the global batch follows once the ranks are known."""
+    if entry is None or (entry.value in (None, "auto") and not entry.why):
+        return
+    steps = whole(entry.value)
+    if entry.why or not steps or steps > 10**6:
+        why = entry.why or f"{entry.text[:80]} is no number of steps"
+        findings.cannot_tell("plan.global_batch", why, entry.line, file=entry.file)
+    else:
+        findings.options[STEPS_OPTION] = str(steps)
+
+
+def read_precision(config: ConfigFile, findings: Findings) -> None:
+    """State the number format that one of the switches turns on; one that is on outweighs a file that was not read."""
+    unread: Entry | None = None
+    for name, precision in (("fp8", "fp8"), ("bf16", "bf16"), ("fp16", "fp16")):
+        entry = config.entry(name)
+        if entry is None or not is_open(findings, "plan.precision"):
+            continue
+        if entry.why and config.why and name not in config.overrides:
+            unread = entry
+        elif entry.why:
+            findings.cannot_tell("plan.precision", entry.why, entry.line, file=entry.file)
+        elif truth(entry.value) or entry.value == "full":
+            findings.state("plan.precision", precision, entry.line, entry.text, file=entry.file)
+    if unread is not None and is_open(findings, "plan.precision"):
+        findings.cannot_tell("plan.precision", unread.why, unread.line, file=unread.file)
+
+
+def read_recompute(entry: Entry | None, findings: Findings) -> None:
+    """State what checkpointing recomputes: all layers, or none."""
+    if entry is None or (entry.value is None and not entry.why):
+        return
+    if entry.why:
+        findings.cannot_tell("plan.recompute", entry.why, entry.line, file=entry.file)
+    elif truth(entry.value) is not None or entry.value in ("unsloth", "offload", "offload_disk"):
+        is_on = truth(entry.value) is not False
+        findings.state("plan.recompute", "full" if is_on else "none", entry.line, entry.text, file=entry.file)
+        if truth(entry.value) is None:
+            findings.options["activations.offload"] = "cpu"
+
+
+def read_deepspeed_of(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool | None:
+    """Read the DeepSpeed configuration that settings name; tell whether it was read, ``None`` where none is named."""
+    findings = reading.findings
+    if "deepspeed" not in config.overrides and (inline := config.under("deepspeed")).names():
+        findings.options[DEEPSPEED_OPTION] = "true"
+        read_deepspeed(inline, findings)
+        return True
+    entry = config.entry("deepspeed")
+    if entry is None or truth(entry.value) is True:
+        entry = first(config, "deepspeed_config", "deepspeed_config_file") or entry
+    if entry is None or (entry.value in (None, "", "none", "None", "null", False) and not entry.why):
+        return None
+    findings.options[DEEPSPEED_OPTION] = "true"
+    stage = config.entry("zero_stage")
+    if not entry.why and truth(entry.value) is True and stage is not None:
+        _read_own_stage(config, stage, findings)
+        return True
+    if entry.why or truth(entry.value) is not None:
+        why = entry.why or "the command names no DeepSpeed configuration"
+        cannot_tell_all(findings, ("plan.sharding",), why, entry.line)
+        return False
+    path = literal(str(entry.value), entry.line)
+    found = reading.config(path, invocation, form="json")
+    leave_open_what_differs(found, findings)
+    read_deepspeed(found, findings)
+    if found.why:
+        cannot_tell_all(findings, ("plan.sharding",), found.why, entry.line)
+    return not found.why
+
+
+def _read_own_stage(config: ConfigFile, stage: Entry, findings: Findings) -> None:
+    """State what a program like DeepSpeed-Chat's puts into the configuration that it makes from its flags."""
+    state_stage(stage, findings)
+    kind = config.entry("dtype")
+    if kind is not None and str(kind.value) in _DTYPES and is_open(findings, "plan.precision"):
+        findings.state("plan.precision", _DTYPES[str(kind.value)], kind.line, kind.text, file=kind.file)
+    offload = config.entry("offload")
+    if offload is not None and truth(offload.value):
+        findings.options[OPTIMIZER_OFFLOAD] = "cpu"
+
+
+def read_fsdp_of(config: ConfigFile, invocation: Invocation, reading: Reading) -> bool:
+    """State what the Trainer's own FSDP settings shard; tell whether there are any."""
+    findings, entry = reading.findings, config.entry("fsdp")
+    if entry is None or entry.why or entry.value in (None, "", False, ()):
+        return False
+    words = entry.value if isinstance(entry.value, tuple) else re.split(r"[\s,]+", str(entry.value))
+    names = [str(word).lower() for word in words[:16]]
+    if not names or names[0] in ("false", "none", ""):
+        return False
+    findings.options[FSDP_OPTION] = "true"
+    stage = next((_SHARDS[name] for name in names if name in _SHARDS), None)
+    if stage and is_open(findings, "plan.sharding"):
+        findings.state("plan.sharding", stage, entry.line, entry.text, file=entry.file)
+    if any(name in HYBRID for name in names):
+        findings.options[HYBRID_OPTION] = "true"
+    if "offload" in names:
+        findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
+    read_fsdp_details(_fsdp_config(config, invocation, reading), findings)
+    return True
+
+
+def read_fsdp_details(details: ConfigFile, findings: Findings) -> None:
+    """State what a ``fsdp_config`` says of sharding, recomputation and the host's memory."""
+    reshard = first(details, "reshard_after_forward", "fsdp_reshard_after_forward")
+    strategy = first(details, "sharding_strategy", "fsdp_sharding_strategy")
+    if strategy is not None and not strategy.why and is_open(findings, "plan.sharding"):
+        if stage := _SHARDS.get(str(strategy.value).lower()):
+            findings.state("plan.sharding", stage, strategy.line, strategy.text, file=strategy.file)
+        if str(strategy.value).lower() in HYBRID:
+            findings.options[HYBRID_OPTION] = "true"
+    elif reshard is not None and is_open(findings, "plan.sharding") and truth(reshard.value) is not None:
+        stage = "zero3" if truth(reshard.value) else "zero2"
+        findings.state("plan.sharding", stage, reshard.line, reshard.text, file=reshard.file)
+    again = first(details, "activation_checkpointing", "fsdp_activation_checkpointing")
+    state_fsdp_checkpointing(findings, again)
+    offload = first(details, "offload_params", "fsdp_offload_params")
+    if offload is not None and truth(offload.value):
+        findings.options |= {OPTIMIZER_OFFLOAD: "cpu", WEIGHTS_OFFLOAD: "cpu"}
+
+
+def splits_model(given: Mapping[str, object], config: ConfigFile) -> str:
+    """Return the name of a setting that may split a model or a sequence, empty where there is none."""
+    names = (*given, *config.names())
+    return next((name for name in names[:1000] if PARALLEL.fullmatch(name.replace("-", "_")[:80])), "")
+
+
+def first(config: ConfigFile, *names: str) -> Entry | None:
+    """Return the first of several settings that is given and not null."""
+    for name in names:
+        entry = config.entry(name)
+        if entry is not None and (entry.why or entry.value is not None):
+            return entry
+    return None
+
+
+def _fsdp_config(config: ConfigFile, invocation: Invocation, reading: Reading) -> ConfigFile:
+    """Return the details of FSDP: in the settings themselves, or in a JSON file that they name."""
+    if config.under("fsdp_config").names():
+        return config.under("fsdp_config")
+    entry = config.entry("fsdp_config")
+    if entry is None or entry.why or not isinstance(entry.value, str) or not entry.value.endswith(".json"):
+        return ConfigFile(path="")
+    return reading.config(literal(entry.value, entry.line), invocation, form="json")

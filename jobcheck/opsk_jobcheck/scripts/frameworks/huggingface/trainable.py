@@ -1,0 +1,234 @@
+"""Tells whether all of the model is trained, or LoRA adapters, and whether it is alone in memory.
+
+Where none of these holds, opsk cannot tell how much memory that takes. Adapters, frozen parts, quantized bases, and
+recipes with a second model (a reference, a reward model, a teacher) are recognised by the names that training programs
+give to their settings, whichever program it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import BASE_BITS, LOADED_AS_TOLD, WEIGHTS, adapters_in
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.given_settings import Setting, is_off, plain_name, settings_of_command
+
+OPTION = "trainable"
+"""Name of the option of a workload that says so."""
+_UNKNOWN = "unknown: "
+MAX_SHOWN = 60
+MAX_PATH_CHARS = 512
+"""Longest word that is looked at as the path of a program."""
+_ADAPTERS, _QUANTISED = "only adapters are trained", "the weights are quantized"
+_SWITCHES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        (_ADAPTERS, r"(use|with|enable|do|train|apply)_?(peft|q?lora|adapters?)|q?lora|use_dora"),
+        (_ADAPTERS, r"adapter|adapter_type|peft|peft_(method|scheme|type|config)"),
+    )
+)
+"""Settings that decide alone: where one says no, the details below are left over from a recipe."""
+_DETAILS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        (_ADAPTERS, r"q?lora_(r|rank|dim|alpha|target(_modules|_linear)?|modules(_to_save)?|layers)"),
+        (_ADAPTERS, r"peft_.+|adapter_(dim|size|rank|name_or_path)"),
+        ("part of the model is frozen", r"freeze_(trainable|extra)_.+"),
+    )
+)
+_OTHERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        (
+            "part of the model is frozen",
+            r"freeze|freeze_(?!gc|step|trainable_|extra_).+|frozen_.+|(?!gc_).+_freeze|unfreeze_.+|unfrozen_parameters|trainable_(parameters|params|modules)"
+            r"|num_layers_unfrozen|tune_mm_mlp_adapter|.*(?<!un)frozen",
+        ),
+        (
+            _QUANTISED,
+            r"load_in_(4|8)_?bit|(bnb|quantize)_4bit_.+|quantize_base|use_4bit|use_8bit_base",
+        ),
+        (
+            "a teacher is in memory too",
+            r"(.+_)?teacher(_.+)?|knowledge_distillation|distill(ation)?|kd_(ratio|alpha|loss_scale|config|temperature)",
+        ),
+        (
+            "other models are in memory too",
+            r"(ref|reference|reward|critic)_(model|pretrain)(_.+)?|(ref|reward|critic)_num_(nodes|gpus_per_node)"
+            r"|rlhf_type|actor_num_nodes",
+        ),
+    )
+)
+_VALUES: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = tuple(
+    (what, re.compile(name), re.compile(value, re.IGNORECASE))
+    for what, name, value in (
+        (
+            _ADAPTERS,
+            r"(finetuning|fine_tuning|tuning|train|training|tuner|finetune)_(type|mode|scheme|method)",
+            r"q?lora|dora|adapters?|ia3|oft|p_?tuning|prefix.*|prompt.*|longlora|adalora|peft",
+        ),
+        ("part of the model is frozen", r"(finetuning|tuning|train|tuner)_(type|mode)", r"freeze"),
+        (
+            _QUANTISED,
+            r"quantization(_bit|_config)?|quantize",
+            r"[248]|(int|nf|fp)?[48][ _-]?bits?|(nf|int)[48]",
+        ),
+        (
+            "other models are in memory too",
+            r"stage|rl|rl_algorithm|algorithm|adv_estimator",
+            r"dpo|ppo|grpo|rloo|kto|gae|remax",
+        ),
+        ("only a reward model is trained", r"stage|rl", r"rm|reward_trainer"),
+    )
+)
+_PROGRAMS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (what, re.compile(pattern))
+    for what, pattern in (
+        (
+            "other models are in memory too",
+            r"(^|[/._-])(dpo|ppo|grpo|rloo|rlhf|online_dpo|kto|nash_md|xpo|gkd)([._-].*)?(\.py)?$"
+            r"|(train|run|main|finetune)_(dpo|ppo|grpo|rloo|rlhf|kto)(_\w+)?(\.py)?$",
+        ),
+        (
+            _ADAPTERS,
+            r"(^|[/._-])q?lora([._-][\w.-]*)?(\.py)?$|(finetune|train|run)_q?lora\w*(\.py)?$",
+        ),
+        ("a teacher is in memory too", r"(^|[/._-])(distill(ation)?|knowledge_distillation)([._-][\w.-]*)?\.py$"),
+    )
+)
+_KINDS = frozenset({"finetuning_type", "tuner_type", "train_type"})
+"""Settings that may say that all of the model is trained."""
+_PROGRAM_ENDINGS = (".py",)
+_SUBCOMMANDS = frozenset({"dpo", "ppo", "grpo", "rloo", "kto", "rlhf"})
+_WITH_SUBCOMMANDS = frozenset({"trl", "swift", "tune", "ilab"})
+
+
+def read_trainable(
+    invocation: Invocation,
+    findings: Findings,
+    *,
+    settings: Iterable[Setting] = (),
+    framework: str = "",
+    adapters: str = "",
+) -> None:
+    """State in ``findings.options`` which adapters are trained, or that the trainable part is unknown.
+
+    Parameters
+    ----------
+    invocation
+        The training command.
+    settings
+        What configuration files of the command say, dotted names included.
+    framework
+        Whose adapters they would be; those of others are not read.
+    adapters
+        The kind that the program trains by itself, such as ``lora``; empty where it trains the whole model.
+    """
+    of_files = list(settings)
+    given = [*settings_of_command(invocation, wanted=_counts), *of_files]
+    of_program = list(_of_programs(invocation, findings.file))
+    reasons = [*_of_settings(given, findings.file), *of_program]
+    adapters = adapters or ("lora" if any(what == _ADAPTERS for what, _ in of_program) else "")
+    kinds = {what for what, _ in reasons} | {_ADAPTERS for _ in range(bool(adapters))}
+    if _ADAPTERS in kinds and kinds <= {_ADAPTERS, _QUANTISED}:
+        read = adapters_in([*of_files, *settings_of_command(invocation)], framework, kind=adapters)
+        if read and (BASE_BITS in read or WEIGHTS in findings.options or framework not in LOADED_AS_TOLD):
+            findings.options |= read
+            return
+    if reasons:
+        what, place = reasons[0]
+        findings.options[OPTION] = f"{_UNKNOWN}{what} ({place})"
+
+
+def why_unknown(options: Iterable[tuple[str, str]]) -> str | None:
+    """Return why the trainable part of a workload is unknown, ``None`` where nothing speaks against training all."""
+    value = dict(options).get(OPTION, "")
+    return value.removeprefix(_UNKNOWN) if value.startswith(_UNKNOWN) else None
+
+
+def _of_settings(settings: list[Setting], script: str) -> Iterator[tuple[str, str]]:
+    """Yield what settings say is not trained or is in memory too, and where."""
+    rows = [(plain_name(setting.name), setting) for setting in settings]
+    rows = [(name, setting) for name, setting in rows if len(name) <= MAX_SHOWN]
+    is_denied = any(is_off(setting.value) and _rules_of(name)[0] for name, setting in rows) or any(
+        _says_all(name, setting.value) for name, setting in rows
+    )
+    for name, setting in rows:
+        switch, detail, other = _rules_of(name)
+        what = switch or (None if is_denied else detail) or other or _of_value(name, setting.value)
+        if what and not is_off(setting.value):
+            yield what, _shown(setting, script)
+
+
+@lru_cache(maxsize=4096)
+def _counts(written: str) -> bool:
+    """Tell whether a setting of this name can say anything at all."""
+    name = plain_name(written)
+    return any(_rules_of(name)) or bool(_values_of(name)) or name in _KINDS
+
+
+@lru_cache(maxsize=4096)
+def _rules_of(name: str) -> tuple[str | None, str | None, str | None]:
+    """Return what a setting of this name says as a switch, as a detail and else; scripts have the same names."""
+    switch, detail, other = (
+        next((what for what, pattern in rules if pattern.fullmatch(name)), None)
+        for rules in (_SWITCHES, _DETAILS, _OTHERS)
+    )
+    return switch, detail, other
+
+
+def _of_value(name: str, value: str | None) -> str | None:
+    """Return what the value of a setting says."""
+    return next(
+        (what for what, wanted in _values_of(name) if wanted.fullmatch((value or "").strip())),
+        None,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _values_of(name: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the values that count of a setting of this name."""
+    return tuple((what, wanted) for what, pattern, wanted in _VALUES if pattern.fullmatch(name))
+
+
+def _says_all(name: str, value: str | None) -> bool:
+    """Tell whether a setting says that all of the model is trained."""
+    return name in _KINDS and (value or "").strip().lower() == "full"
+
+
+def _of_programs(invocation: Invocation, script: str) -> Iterator[tuple[str, str]]:
+    """Yield what the name of the program says, and where."""
+    texts = invocation.known_words
+    if "-m" in texts or not _SUBCOMMANDS.isdisjoint(texts) or any(text.endswith("tune") for text in texts):
+        telling = list(range(len(texts)))
+    else:  # most commands: their program alone
+        telling = [at for at, text in enumerate(texts) if text.endswith(_PROGRAM_ENDINGS)]
+    before: set[str] = set()
+    for at in telling:
+        word, text, previous = invocation.words[at], texts[at], texts[at - 1] if at else ""
+        is_program = text.endswith(_PROGRAM_ENDINGS) or previous == "-m"
+        is_subcommand = text in _SUBCOMMANDS and previous.rpartition("/")[2] in _WITH_SUBCOMMANDS
+        if len(text) <= MAX_PATH_CHARS and (is_program or is_subcommand or _is_recipe(before, text)):
+            what = next((what for what, pattern in _PROGRAMS if pattern.search(text)), None)
+            if what:
+                yield what, _place(text.rpartition("/")[2][:MAX_SHOWN], script, word.line)
+        before.add(text.rpartition("/")[2])
+
+
+def _is_recipe(before: set[str], text: str) -> bool:
+    """Tell whether a word is what ``tune run`` is to run: ``lora_finetune_distributed``."""
+    return "tune" in before and "run" in before and re.fullmatch(r"\w+", text) is not None
+
+
+def _shown(setting: Setting, script: str) -> str:
+    """Return a setting as it is cited."""
+    value = "" if setting.value in (None, "true") else f" {setting.value}"
+    return _place(f"{setting.name}{value}"[:MAX_SHOWN], setting.file or script, setting.line)
+
+
+def _place(what: str, file: str, line: int) -> str:
+    """Return words with the place that they stand at."""
+    return f"{what}, {file}:{line}" if line else f"{what}, {file}"

@@ -1,0 +1,126 @@
+"""What do a launch script of LitGPT (lit-gpt before), and the YAML that it names, say about the training run?
+
+Source: ``litgpt/args.py``, ``pretrain.py`` and ``finetune/*.py`` (2024 to 2026), flags by ``jsonargparse``:
+``litgpt pretrain pythia-160m --config x.yaml --train.micro_batch_size 4``. Devices shard data-parallel replicas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS, WEIGHTS
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION, read_trainable
+from opsk_jobcheck.scripts.launchers.programs import SURE, command_of, flagged, named_shape
+from opsk_jobcheck.scripts.launchers.ranks import MAX_RANKS, NODES_OPTION
+from opsk_jobcheck.scripts.launchers.ranks import OPTION as RANKS
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import data_parallel_only, state_numbers, state_truth, state_word, whole
+
+LITGPT = "litgpt"
+_TRAINS = re.compile(r"pretrain|finetune|finetune_\w+|full|lora|adapter|adapter_v2")
+_TABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "train.micro_batch_size": "plan.micro_batch",
+        "train.global_batch_size": "plan.global_batch",
+        "model_config.n_layer": "model.layers",
+        "model_config.n_embd": "model.hidden",
+        "model_config.n_head": "model.heads",
+        "model_config.n_query_groups": "model.kv_heads",
+        "model_config.intermediate_size": "model.ffn",
+        "model_config.padded_vocab_size": "model.vocab",
+        "model_config.block_size": "model.seq",
+        # what training sets itself beats what the model could take
+        "train.max_seq_length": "model.seq",
+    }
+)
+_FORMATS = MappingProxyType(
+    {
+        **dict.fromkeys(("bf16-true", "bf16-mixed"), "bf16"),
+        **dict.fromkeys(("16-true", "16-mixed"), "fp16"),
+        **dict.fromkeys(("32-true", "32"), "fp32"),
+    }
+)
+_TRUE_FORMATS = MappingProxyType({"bf16-true": "bf16", "16-true": "fp16"})
+"""Formats in which weights, gradients and moments are kept, too."""
+_NAMES = ("model_name", "checkpoint_dir")
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with LitGPT."""
+    command = command_of(invocation, "litgpt")
+    first = command.words[0].known if command is not None and command.words else None
+    if first is None or not _TRAINS.fullmatch(first):
+        return None
+    return Match(framework=LITGPT, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+
+
+def read_litgpt(match: Match, reading: Reading) -> None:
+    """State what the file and the flags that beat it say."""
+    findings, flags = reading.findings, match.arguments.flags
+    config = ConfigFile(path="")
+    if "--config" in flags:
+        config = reading.config(flags["--config"].value, match.invocation, form="yaml")
+    config.overrides = flagged(match.arguments)
+    state_numbers(findings, config, _TABLE)
+    precision = config.entry("precision")
+    state_word(findings, "plan.precision", precision, _FORMATS)
+    if precision is not None and (kept := _TRUE_FORMATS.get(str(precision.value))):
+        findings.options[WEIGHTS] = kept
+    state_truth(findings, "model.tied_embeddings", config.entry("train.tie_embeddings"))
+    if not config.why:
+        data_parallel_only(findings, "LitGPT shards replicas over its devices, nothing else", match.invocation.line)
+    _ranks(config, findings)
+    kind = _kind(match.invocation)
+    is_lora = kind in ("finetune", "lora", "finetune_lora")
+    settings = settings_in(config)
+    read_trainable(match.invocation, findings, settings=settings, framework=LITGPT, adapters="lora" if is_lora else "")
+    if (is_lora and (config.why or ADAPTERS not in findings.options)) or "adapter" in kind:
+        findings.options[OPTION] = f"unknown: only adapters are trained (litgpt {kind})"
+    why = config.why or "LitGPT has the shapes of its models in Python"
+    named_shape(reading, _name(match.invocation, config), why=why, line=match.invocation.line)
+
+
+LITGPT_READER = Reader(frameworks=(LITGPT,), recognise=recognise, read=read_litgpt)
+
+
+def _ranks(config: ConfigFile, findings: Findings) -> None:
+    """Say how many ranks there are, where the file has both numbers; ``devices: auto`` takes all of a node."""
+    devices, nodes = (config.entry(name) for name in ("devices", "num_nodes"))
+    if devices is None or nodes is None or devices.why or nodes.why:
+        return
+    each, count = whole(devices.value), whole(nodes.value)
+    if each and count and 0 < each * count <= MAX_RANKS:
+        findings.options |= {RANKS: str(each * count), NODES_OPTION: str(count)}
+
+
+def _kind(invocation: Invocation) -> str:
+    """Return which subcommand it is; ``litgpt finetune full`` was two words once."""
+    command = command_of(invocation, "litgpt")
+    words = [word.known or "" for word in command.words[:2]] if command is not None else [""]
+    if words[0] == "finetune" and len(words) > 1 and _TRAINS.fullmatch(words[1]):
+        return words[1]
+    return words[0]
+
+
+def _name(invocation: Invocation, config: ConfigFile) -> str | None:
+    """Return the model: a word behind the subcommand, or a setting."""
+    for key in _NAMES:
+        entry = config.entry(key)
+        if entry is not None and not entry.why and entry.value is not None:
+            return str(entry.value).removeprefix("checkpoints/")
+    command = command_of(invocation, "litgpt")
+    words = command.words[1:3] if command is not None else ()
+    for word in words:
+        known = word.known
+        if known is None or known.startswith("-"):
+            return None
+        if not _TRAINS.fullmatch(known):
+            return known.removeprefix("checkpoints/")
+    return None

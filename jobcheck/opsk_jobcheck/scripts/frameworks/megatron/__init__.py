@@ -1,0 +1,1 @@
+"""Reads the flags of Megatron-LM and its forks."""

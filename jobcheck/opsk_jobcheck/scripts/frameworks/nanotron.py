@@ -1,0 +1,131 @@
+"""What do a launch script of nanotron and the YAML file that it names say about the training run?
+
+Source: ``nanotron/config/{config,models_config,parallelism_config}.py`` (2024 to 2026). ``run_train.py`` takes
+``--config-file``, and no settings beside it; a file in Python is not followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.launchers.programs import RECOMPUTE_WORDS, SHAPE, SURE, program_of, state_global_batch
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import (
+    cannot_tell_all,
+    follows,
+    state_numbers,
+    state_truth,
+    state_word,
+    whole,
+)
+
+NANOTRON = "nanotron"
+_FLAG = "--config-file"
+_PROGRAM = re.compile(r"run_(train|train_\w+)\.py|train_\w+\.py")
+_TABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "parallelism.tp": "plan.tp",
+        "parallelism.pp": "plan.pp",
+        "parallelism.dp": "plan.dp",
+        "parallelism.context_parallel_size": "plan.cp",
+        "parallelism.expert_parallel_size": "plan.ep",
+        "tokens.micro_batch_size": "plan.micro_batch",
+        "tokens.sequence_length": "model.seq",
+        "model.model_config.hidden_size": "model.hidden",
+        "model.model_config.num_hidden_layers": "model.layers",
+        "model.model_config.num_attention_heads": "model.heads",
+        "model.model_config.num_kv_heads": "model.kv_heads",
+        "model.model_config.num_key_value_heads": "model.kv_heads",
+        "model.model_config.intermediate_size": "model.ffn",
+        "model.model_config.vocab_size": "model.vocab",
+        "model.model_config.moe_config.num_experts": "model.experts",
+        "model.model_config.moe_config.top_k": "model.top_k",
+        "model.model_config.moe_config.moe_intermediate_size": "model.expert_ffn",
+        "model.model_config.moe_num_experts": "model.experts",
+        "model.model_config.num_experts_per_tok": "model.top_k",
+    }
+)
+_FORMATS = MappingProxyType(
+    {
+        **dict.fromkeys(("bfloat16", "bf16", "torch.bfloat16"), "bf16"),
+        **dict.fromkeys(("float16", "fp16", "half", "torch.float16"), "fp16"),
+        **dict.fromkeys(("float32", "float", "fp32", "torch.float32"), "fp32"),
+    }
+)
+_STAGES = MappingProxyType({str(stage): name for stage, name in enumerate(("none", "zero1", "zero2", "zero3"))})
+_MODES = MappingProxyType({"reduce_scatter": True, "all_reduce": False})
+_GATED = MappingProxyType({"silu": True, "swish": True})
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with nanotron."""
+    program = program_of(invocation)
+    if program is None or program.is_module:
+        return None
+    arguments = arguments_of(invocation)
+    if _FLAG not in arguments.flags or not (_PROGRAM.fullmatch(program.file) or "nanotron" in program.name):
+        return None
+    if "nanotron" not in program.name and program.file != "run_train.py":
+        return None
+    return Match(framework=NANOTRON, weight=SURE, invocation=invocation, arguments=arguments)
+
+
+def read_nanotron(match: Match, reading: Reading) -> None:
+    """State what the file says."""
+    findings, named = reading.findings, match.arguments.flags[_FLAG].value
+    config = reading.config(named, match.invocation, form="yaml")
+    if (named.known or "").endswith(".py"):
+        config = ConfigFile(path=named.shown, why=f"{named.shown[:80]} is a program in Python, which is not followed")
+    elif not config.why and not config.has("parallelism"):
+        cannot_tell_all(findings, SHAPE, f"{config.path[:80]} holds no configuration of nanotron", 0)
+        return
+    state_numbers(findings, config, _TABLE)
+    _experts(config, findings)
+    _steps(config, findings)
+    state_word(findings, "plan.recompute", config.entry("parallelism.recompute_layer"), RECOMPUTE_WORDS)
+    state_word(findings, "plan.precision", config.entry("model.dtype"), _FORMATS)
+    state_word(findings, "plan.sharding", config.entry("optimizer.zero_stage"), _STAGES)
+    mode = config.entry("parallelism.tp_mode")
+    if findings.get("plan.tp") != 1:
+        state_word(findings, "plan.sequence_parallel", mode, _MODES)
+    state_truth(findings, "model.tied_embeddings", config.entry("model.model_config.tie_word_embeddings"))
+    activation = config.entry("model.model_config.hidden_act")
+    if activation is not None and str(activation.value).lower() in _GATED:
+        state_word(findings, "model.gated_mlp", activation, _GATED)
+    if config.why:
+        cannot_tell_all(findings, (*SHAPE, "model.seq", "plan.micro_batch"), config.why, match.invocation.line)
+    read_trainable(match.invocation, findings, settings=settings_in(config))
+
+
+NANOTRON_READER = Reader(frameworks=(NANOTRON,), recognise=recognise, read=read_nanotron)
+
+
+def _experts(config: ConfigFile, findings: Findings) -> None:
+    """One expert is a dense MLP; ``moe_num_experts`` of the examples is as wide as that."""
+    if findings.get("model.experts") == 1:
+        for field in ("model.experts", "model.top_k", "model.expert_ffn"):
+            findings.values.pop(field, None)
+            findings.evidence.pop(field, None)
+    elif config.has("model.model_config.moe_num_experts") and (width := findings.get("model.ffn")):
+        follows(findings, "model.expert_ffn", width, f"every expert is {width} wide", "model.ffn")
+
+
+def _steps(config: ConfigFile, findings: Findings) -> None:
+    """Take over the accumulation, and state the global batch where all that it needs is stated."""
+    entry = config.entry("tokens.batch_accumulation_per_replica")
+    steps = whole(entry.value) if entry is not None and not entry.why and entry.value is not None else None
+    if entry is None or not steps or steps < 1:
+        if entry is not None:
+            findings.cannot_tell(
+                "plan.global_batch", entry.why or f"{entry.text[:80]} is no number", entry.line, file=entry.file
+            )
+        return
+    state_global_batch(findings, steps)

@@ -1,0 +1,189 @@
+"""What does a launch script of NVIDIA NeMo say about its training run? NeMo 1 with Hydra, NeMo 2 with recipes.
+
+NeMo 1 (``examples/nlp/language_modeling/megatron_gpt_*.py``, up to 24.12) reads a YAML file that ``--config-path`` and
+``--config-name`` name, and ``key=value`` over it. NeMo 2 (``nemo llm pretrain --factory llama3_8b``, from 24.07) takes
+what is not on its command line from a recipe in Python, which cannot be told. Source: ``conf/megatron_gpt_config.yaml``
+of NeMo 1.23, ``nemo/lightning/pytorch/strategies/megatron_strategy.py`` of NeMo 2.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation, literal
+from opsk_jobcheck.scripts.frameworks.megatron.flags import CORE_CONFIG
+from opsk_jobcheck.scripts.launchers.programs import SURE, assigned, command_of, program_of
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, state_number, state_truth, state_word
+from opsk_jobcheck.scripts.settings.uncounted import NEMO_LEFT_OUT, list_left_out
+
+NEMO = "nemo"
+PLAN_FIELDS = tuple(
+    f"plan.{name}"
+    for name in ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "global_batch", "sharding", "recompute", "precision")
+)
+"""What a recipe or a configuration file decides where the command line does not."""
+SHAPE_FIELDS = ("model.layers", "model.hidden", "model.heads", "model.seq")
+_PROGRAM = re.compile(r"(megatron_\w+_(pretraining|continue_training|finetuning|sft|tuning)|train_gpt_\w+)\.py")
+_HYDRA = MappingProxyType(
+    {
+        **{f"model.{name}": field for name, field in CORE_CONFIG.items()},
+        "model.encoder_seq_length": "model.seq",
+        "model.micro_batch_size": "plan.micro_batch",
+        "model.global_batch_size": "plan.global_batch",
+    }
+)
+_NEMO2 = MappingProxyType(
+    {
+        "trainer.strategy.tensor_model_parallel_size": "plan.tp",
+        "trainer.strategy.pipeline_model_parallel_size": "plan.pp",
+        "trainer.strategy.virtual_pipeline_model_parallel_size": "plan.vpp",
+        "trainer.strategy.context_parallel_size": "plan.cp",
+        "trainer.strategy.expert_model_parallel_size": "plan.ep",
+        "data.micro_batch_size": "plan.micro_batch",
+        "data.global_batch_size": "plan.global_batch",
+        "data.seq_length": "model.seq",
+        "model.config.num_layers": "model.layers",
+        "model.config.hidden_size": "model.hidden",
+        "model.config.ffn_hidden_size": "model.ffn",
+        "model.config.num_attention_heads": "model.heads",
+        "model.config.num_query_groups": "model.kv_heads",
+        "model.config.seq_length": "model.seq",
+    }
+)
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "model.activations_checkpoint_method": "recompute.method",
+        "model.activations_checkpoint_num_layers": "recompute.layers",
+        "model.fp8_params": "fp8.params",
+        "model.cpu_offloading_num_layers": "offload.layers",
+        "model.expert_tensor_parallel_size": "expert.tensor",
+    }
+)
+_PRECISIONS: Mapping[str, object] = MappingProxyType(
+    {
+        **dict.fromkeys(("bf16", "bf16-mixed", "bf16-true"), "bf16"),
+        **dict.fromkeys(("16", "fp16", "16-mixed", "16-true"), "fp16"),
+        **dict.fromkeys(("32", "fp32", "32-true"), "fp32"),
+    }
+)
+_RECOMPUTE: Mapping[str, object] = MappingProxyType({"full": "full", "selective": "selective", "none": "none"})
+_SHARDED = ("distributed_fused_adam", "mcore_distributed_optim")
+_STARTED = ("trainer.devices", "trainer.num_nodes", "exp_manager.")
+"""What every program of NeMo 1 takes beside its model's settings, whatever it is called."""
+_FACTORY = re.compile(r"([A-Za-z]\w*)(?:\((.*)\))?", re.DOTALL)
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with NeMo."""
+    program = program_of(invocation)
+    arguments = arguments_of(invocation)
+    own = len((_HYDRA.keys() | _NEMO2.keys()) & arguments.overrides.keys())
+    if program and not program.is_module and _PROGRAM.fullmatch(program.file):
+        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
+    is_started = any(name.startswith(_STARTED) for name in arguments.overrides)
+    if program and not program.is_module and is_started and len(_HYDRA.keys() & arguments.overrides.keys()) >= 2:
+        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
+    command = command_of(invocation, "nemo", "nemorun")
+    if command and "llm" in [word.known for word in command.words[:4]]:
+        return Match(framework=NEMO, weight=SURE + 1 + own, invocation=invocation, arguments=arguments)
+    return None
+
+
+def read_nemo(match: Match, reading: Reading) -> None:
+    """State what the command line says, and what the file below it says where there is one."""
+    command = command_of(match.invocation, "nemo", "nemorun")
+    if command is None or "llm" not in [word.known for word in command.words[:4]]:
+        _read_hydra(match, reading)
+    else:
+        _read_recipe(match, reading)
+
+
+NEMO_READER = Reader(frameworks=(NEMO,), recognise=recognise, read=read_nemo)
+
+
+def _read_hydra(match: Match, reading: Reading) -> None:
+    """State what NeMo 1's file says, with the overrides over it."""
+    findings = reading.findings
+    config = _hydra_config(match, reading)
+    for key, field in _HYDRA.items():
+        entry = config.entry(key)
+        least = 0 if field == "model.experts" else 1
+        if not (field == "model.ffn" and entry is not None and _is_computed(entry)):
+            state_number(findings, field, entry, least=least)
+    if not findings.get("model.seq"):
+        state_number(findings, "model.seq", config.entry("model.data.seq_length"))
+    state_truth(findings, "plan.sequence_parallel", config.entry("model.sequence_parallel"))
+    _precision(findings, config.entry("trainer.precision"))
+    state_word(findings, "plan.recompute", config.entry("model.activations_checkpoint_granularity"), _RECOMPUTE)
+    list_left_out(config, NEMO_LEFT_OUT, findings)
+    for key, option in _OPTIONS.items():
+        entry = config.entry(key)
+        if entry is not None and not entry.why and entry.value not in (None, "null"):
+            findings.options[option] = str(entry.value)[:80].lower()
+    optimizer = config.entry("model.optim.name")
+    if optimizer is not None and optimizer.value in _SHARDED:
+        findings.state("plan.sharding", "zero1", optimizer.line, optimizer.text, file=optimizer.file)
+    elif optimizer is not None and optimizer.why:
+        findings.cannot_tell("plan.sharding", optimizer.why, optimizer.line, file=optimizer.file)
+    activation = config.entry("model.activation")
+    if activation is not None and not activation.why and "glu" in str(activation.value).lower():
+        findings.state("model.gated_mlp", True, activation.line, activation.text, file=activation.file)
+    shared = config.entry("model.share_embeddings_and_output_weights")
+    if shared is not None and not shared.why:
+        state_truth(findings, "model.tied_embeddings", shared)
+
+
+def _hydra_config(match: Match, reading: Reading) -> ConfigFile:
+    """Return the file that Hydra composes from, as far as it is one file, with the overrides over it."""
+    flags = match.arguments.flags
+    folder, name = flags.get("--config-path"), flags.get("--config-name")
+    overrides = assigned(match.invocation.words)
+    if name is None or name.value.known is None or folder is None or folder.value.known is None:
+        missing = name if name is not None and name.value.known is None else folder
+        why = (missing.value.why if missing else "") or "they lie in a file beside the program"
+        config = ConfigFile(path="", why=f"NeMo's defaults are not known: {why}")
+    else:
+        file = name.value.known if name.value.known.endswith((".yaml", ".yml")) else f"{name.value.known}.yaml"
+        path = literal(posixpath.join(folder.value.known, file), name.line)
+        if folder.value.known.startswith("/"):
+            config = reading.config(path, match.invocation)
+        else:  # Hydra takes it from where the program lies
+            config = ConfigFile(path=path.shown, why=f"{path.shown} lies beside the program, which opsk has not read")
+    config.overrides = overrides
+    if config.has("defaults"):
+        config.why = f"{config.path} is composed from other files"
+    return config
+
+
+def _read_recipe(match: Match, reading: Reading) -> None:
+    """State what NeMo 2's command line says, and that the recipe decides the rest."""
+    findings, given = reading.findings, assigned(match.invocation.words)
+    for key, field in _NEMO2.items():
+        state_number(findings, field, given.get(key))
+    state_truth(findings, "plan.sequence_parallel", given.get("trainer.strategy.sequence_parallel"))
+    factory = match.arguments.flags.get("--factory")
+    recipe = factory.value.known if factory else None
+    found = _FACTORY.fullmatch(recipe.strip()) if recipe else None
+    if found and not any(key.startswith("model.") for key in given):
+        reading.model_name = found[1]
+    if "peft" in given or (recipe and "peft" in recipe) or "finetune" in [w.known for w in match.invocation.words]:
+        findings.options["trainable"] = "unknown: NeMo's fine-tuning recipes train adapters unless told otherwise"
+    why = f"the recipe {recipe[:60] if recipe else ''} decides it, in Python".replace("  ", " ")
+    cannot_tell_all(findings, (*PLAN_FIELDS, *SHAPE_FIELDS), why, match.invocation.line)
+
+
+def _precision(findings: Findings, entry: Entry | None) -> None:
+    """State the number format; FP8 is asked for elsewhere and cannot be told from this alone."""
+    state_word(findings, "plan.precision", entry, _PRECISIONS)
+
+
+def _is_computed(entry: Entry) -> bool:
+    """Tell whether a width is an expression of NeMo's own resolver (``${multiply:4, ...}``), not a number."""
+    return bool(entry.why) and "put together when the job runs" in entry.why

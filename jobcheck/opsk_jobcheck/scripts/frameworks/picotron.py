@@ -1,0 +1,64 @@
+"""What do a launch script of picotron and the JSON file that it names say about the training run?
+
+Source: ``train.py``, ``create_config.py`` and ``template/base_config.json`` of picotron (2024 to 2026). The width of
+the model comes from the HuggingFace model that the file names; layers and heads may be set beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.launchers.programs import SURE, named_shape, program_of, state_global_batch
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import state_numbers, state_truth, state_word, whole
+
+PICOTRON = "picotron"
+_FLAG = "--config"
+_TABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "distributed.tp_size": "plan.tp",
+        "distributed.pp_size": "plan.pp",
+        "distributed.cp_size": "plan.cp",
+        "distributed.dp_size": "plan.dp",
+        "model.num_hidden_layers": "model.layers",
+        "model.num_attention_heads": "model.heads",
+        "model.num_key_value_heads": "model.kv_heads",
+        "training.seq_length": "model.seq",
+        "training.micro_batch_size": "plan.micro_batch",
+    }
+)
+_FORMATS = MappingProxyType({"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"})
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with picotron: its ``train.py``, from a folder of that name."""
+    program = program_of(invocation)
+    if program is None or program.file != "train.py":
+        return None
+    arguments = arguments_of(invocation)
+    if _FLAG not in arguments.flags or not any(PICOTRON in name for name in (program.name, invocation.directory.shown)):
+        return None
+    return Match(framework=PICOTRON, weight=SURE, invocation=invocation, arguments=arguments)
+
+
+def read_picotron(match: Match, reading: Reading) -> None:
+    """State what the file says."""
+    findings = reading.findings
+    config = reading.config(match.arguments.flags[_FLAG].value, match.invocation, form="json")
+    state_numbers(findings, config, _TABLE)
+    state_word(findings, "plan.precision", config.entry("model.dtype"), _FORMATS)
+    state_truth(findings, "model.flash_attention", config.entry("model.use_flash_attention"))
+    entry = config.entry("training.gradient_accumulation_steps")
+    steps = None if entry is None or entry.why or entry.value is None else whole(entry.value)
+    if steps and steps > 0:
+        state_global_batch(findings, steps)
+    name = config.entry("model.name")
+    known = str(name.value) if name is not None and not name.why and name.value is not None else None
+    why = config.why or f"the shape of {(known or 'the model')[:80]} is not known"
+    named_shape(reading, known, why=why, line=match.invocation.line)
+
+
+PICOTRON_READER = Reader(frameworks=(PICOTRON,), recognise=recognise, read=read_picotron)

@@ -1,0 +1,228 @@
+"""Which training framework does a script use, and how does it start its ranks? Recognised by the words it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.launchers.programs import MAX_PATH_CHARS, names_of, program_of
+from opsk_jobcheck.scripts.launchers.spares import OWN_LAUNCHER, is_own_launch
+
+_FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("axolotl", r"(^|/)axolotl$|axolotl\.cli"),
+        ("llama-factory", r"llamafactory-cli|llama-factory-cli|LLaMA-Factory"),
+        ("torchtitan", r"torchtitan|--job\.config_file|(^|/)run_train\.sh$"),
+        ("nemo", r"(^|/)nemo(_run)?$|megatron_gpt_pretraining\.py|NeMo|nemo\.collections"),
+        ("gpt-neox", r"gpt-neox(?!-?\d)|(^|/)deepy\.py$"),
+        ("nanotron", r"nanotron"),
+        ("picotron", r"picotron"),
+        ("composer", r"(^|/)composer$|llm-foundry|llmfoundry"),
+        ("fms-fsdp", r"fms[-_]fsdp|main_training(_llama)?\.py"),
+        ("llama-cookbook", r"llama[-_]recipes|llama[-_]cookbook"),
+        ("verl", r"verl\.trainer|(^|/)verl/"),
+        ("openrlhf", r"openrlhf"),
+        ("trl", r"(^|/)trl$|sft_trainer|(^|/)(run_)?(sft|dpo|orpo|grpo)\.py$"),
+        ("hf-trainer", r"run_(clm|mlm|seq2seq|translation)[\w-]*\.py$"),
+        ("torchtune", r"torchtune|(^|/)tune$"),
+        ("litgpt", r"(^|/)litgpt$"),
+        ("open-clip", r"open_clip_train"),
+        ("olmo", r"(^|/)OLMo(-core)?(/|$)|(^|[./])olmo(_core)?[./]"),
+        ("pytorch-fsdp", r"[Ff][Ss][Dd][Pp]"),
+        ("lightning", r"lightning"),
+        ("megatron-bridge", r"Megatron[- ]Bridge"),
+        ("megatron-deepspeed", r"Megatron-DeepSpeed|ALCF/helpers\.sh"),
+        ("megatron-lm", r"Megatron-LM|megatron-lm"),
+    )
+)
+_RELATIVES = {
+    "open_lm": ("hf-trainer",),
+    "bionemo": ("megatron-lm", "nemo"),
+    "openrlhf": ("hf-trainer", "hf-trainer+deepspeed", "deepspeed"),
+}
+"""Frameworks whose flags are read as those of others, by the name in their programs' paths."""
+NAMED_BY_WORDS = frozenset(name for name, _ in _FRAMEWORKS) | _RELATIVES.keys()
+"""The frameworks that are told by words alone, whether or not a reader knows their settings."""
+_DEEPSPEED_HELPERS = re.compile(r"(^|/)ALCF/helpers\.sh$")
+_ANY_FRAMEWORK = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _FRAMEWORKS))
+_TRAINER = re.compile(
+    r"(^|\.)open_clip_train\.main$|(pre)?train\w*\.py$|finetune\w*\.py$|fine_tun\w*\.py$|(^|/)(pre)?train[\w-]*\.sh$"
+)
+_RUNNERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate",
+    "deepspeed",
+    "mpirun",
+    "mpiexec",
+    "torchrun_jsc",
+    "composer",
+    "colossalai",
+    "torchx",
+    "horovodrun",
+    "flux",
+    "tune",
+    "accelerate.commands.launch",
+)
+_SHOWN = {
+    "accelerate.commands.launch": "accelerate launch",
+    "tune": "tune run",
+    "accelerate": "accelerate launch",
+    "colossalai": "colossalai run",
+    "torchx": "torchx run",
+    "flux": "flux run",
+}
+_NEED_RUN = ("colossalai", "torchx", "flux", "tune")
+"""Names of other things too: they are launchers where ``run`` follows."""
+_PROFILERS = ("nsys", "ncu", "rocprof", "rocprofv3")
+_PROFILED = re.compile(rf"(?:^|[\s/;&])({'|'.join(_PROFILERS)})(?=\s)")
+_LOOKS = frozenset(
+    {"hostname", "nvidia-smi", "rocm-smi", "ip", "uname", "env", "date", "true", "sleep", "df", "ibstat"}
+)
+_CONTAINERS = ("singularity", "apptainer", "docker", "podman", "enroot")
+_TALKERS = frozenset(
+    {
+        *("echo", "printf", "tee", "export", "mkdir", "cd", "module", "ls", "cp", "rm", "ln", "pip", "source"),
+        *("cat", "grep", "sed", "awk", "git", "scancel", "sbatch", "scontrol", "chmod", "mv", "pushd", "popd"),
+    }
+)
+
+
+def commands(invocations: Sequence[Invocation]) -> list[Invocation]:
+    """Return the invocations that do something: not what is only said or set up, nor flags that were cut off."""
+    return [
+        invocation
+        for invocation in invocations
+        if invocation.words
+        and invocation.known_words[0].rpartition("/")[2] not in _TALKERS
+        and not is_cut_off(invocation)
+    ]
+
+
+def is_cut_off(invocation: Invocation) -> bool:
+    r"""Tell whether a command is nothing but the flags of another, from which a comment or a blank has cut them off.
+
+    Behind ``\\`` and a blank, or a line that is a comment, a shell begins a new command, and does not find it.
+    """
+    return invocation.known_words[0].startswith("--")
+
+
+def framework_of(invocations: Sequence[Invocation]) -> str | None:
+    """Return the name of the training framework, ``None`` when none is recognised."""
+    spoken = ("echo", "printf")
+    words = [
+        word
+        for invocation in invocations
+        if invocation.words and invocation.words[0].known not in spoken and "pytest" not in invocation.known_words
+        for word in invocation.shown_words
+    ]
+    named = [word for word in words if len(word) <= MAX_PATH_CHARS and _ANY_FRAMEWORK.search(word)]
+    for name, pattern in _FRAMEWORKS:
+        if any(pattern.search(word) for word in named):
+            return name
+    return None
+
+
+def more_exactly(framework: str | None, invocations: Sequence[Invocation]) -> str | None:
+    """Return the framework that a reader recognised, or that the words of a script name.
+
+    What starts a program that cannot be told with accelerate is TRL where the script speaks of TRL elsewhere; Megatron
+    is Megatron-DeepSpeed where it loads that, and its flags cannot all be told. Others take the flags of a relative.
+    """
+    if framework == "megatron-lm" and any(
+        _DEEPSPEED_HELPERS.search(word) for entry in invocations for word in entry.shown_words[1:2]
+    ):
+        return "megatron-deepspeed"
+    for name, others in _RELATIVES.items():
+        if framework in others and any(
+            name in program.name.lower() for entry in commands(invocations) if (program := program_of(entry))
+        ):
+            return name
+    if framework == "accelerate" and framework_of(invocations) == "trl":
+        return "trl + accelerate"
+    return framework or framework_of(invocations)
+
+
+def looks_like_training(invocations: Sequence[Invocation]) -> bool:
+    """Return whether a script starts ranks by a training launcher, or a program that is named like a trainer."""
+    return training_command(invocations) is not None
+
+
+def training_command(invocations: Sequence[Invocation]) -> Invocation | None:
+    """Return the first command with a training launcher, or a program that is named like a trainer.
+
+    A word with blanks is a text for a shell (``bash -c "..."``), whose commands come on their own where they are known.
+    """
+    shells: list[Invocation] = []
+    for invocation in commands(invocations):
+        for text in invocation.shown_words:
+            if len(text) <= MAX_PATH_CHARS and (text.rpartition("/")[2] in _RUNNERS[:5] or _TRAINER.search(text)):
+                if " " not in text:
+                    return invocation
+                shells.append(invocation)
+    return shells[0] if shells else None
+
+
+def launcher_of(invocations: Sequence[Invocation], *, ntasks_per_node: int | None) -> str | None:
+    """Return how ranks are started, in words: ``srun + torchrun``; ``None`` when it cannot be told."""
+    acting = [entry for entry in commands(invocations) if not _looks_around(entry)]
+    names = [name for entry in acting for name in names_of(entry)]
+    known = set(names)
+    parts = [OWN_LAUNCHER] if any(map(is_own_launch, acting)) else ["srun"] if "srun" in known else []
+    starters = {name for entry in acting for name in _before_programs(entry)}
+    runner = next((name for name in _RUNNERS if name in starters), None)
+    profilers = known | _profilers_in_texts(acting)
+    profiler = next((f", under {name}" for name in _PROFILERS if name in profilers), "")
+    if "axolotl" in known and runner and f"--launcher {runner}" in " ".join(names):
+        # axolotl starts the runner itself
+        parts.append(f"axolotl --launcher {runner}")
+    elif runner:
+        parts += [name for name in _CONTAINERS if name in known][:1]
+        parts.append(_SHOWN.get(runner, runner))
+    elif parts and (ntasks_per_node or 0) > 1:
+        return f"{' + '.join(parts)}, one task per GPU{profiler}"
+    elif parts and _starts_script(acting):
+        return f"{parts[0]} of a second script"
+    return (" + ".join(parts) + profiler) if parts else None
+
+
+def _before_programs(invocation: Invocation) -> list[str]:
+    """Return the names before a program of Python, whose own words name no launcher (``--strategy deepspeed``)."""
+    found: list[str] = []
+    names = names_of(invocation)
+    for index, name in enumerate(names):
+        if name not in _NEED_RUN or names[index + 1 : index + 2] == ("run",):
+            found.append(name)
+        if name.endswith(".py"):
+            break
+    return found
+
+
+def _looks_around(invocation: Invocation) -> bool:
+    """Tell whether a step only asks a node for something: ``srun -N1 hostname``."""
+    names = names_of(invocation)
+    if "srun" not in names or _LOOKS.isdisjoint(names):
+        return False
+    is_shell = any(name.endswith((".py", ".sh", ".bash")) or name in ("-c", "-lc", "-m") for name in names)
+    return not is_shell and not any(name in names for name in _RUNNERS)
+
+
+def _profilers_in_texts(invocations: Sequence[Invocation]) -> set[str]:
+    """Return the profilers that a shell's text (``bash -c "..."``) starts."""
+    words = [text for entry in invocations for text in entry.shown_words]
+    everything = "\n".join(words)
+    if not any(name in everything for name in _PROFILERS):  # nearly all scripts
+        return set()
+    texts = [text[:65536] for text in words if " " in text or "\n" in text or "\t" in text]
+    speaking = [text for text in texts if any(name in text for name in _PROFILERS)]
+    return {name for text in speaking for name in _PROFILED.findall(text)}
+
+
+def _starts_script(invocations: Sequence[Invocation]) -> bool:
+    """Tell whether what ``srun`` starts is a script, of which nothing more was read."""
+    last = invocations[-1].shown_words if invocations else ()
+    is_step = bool(last) and last[0].rpartition("/")[2] == "srun"
+    return is_step and any(text.endswith((".sh", ".bash")) for text in last[1:])

@@ -1,0 +1,49 @@
+"""Which readers are there? One framework a file; of several that know a command, the one that knows most reads it."""
+
+from __future__ import annotations
+
+from opsk_jobcheck.scripts.frameworks.axolotl import AXOLOTL
+from opsk_jobcheck.scripts.frameworks.bionemo import BIONEMO_READER
+from opsk_jobcheck.scripts.frameworks.composer import COMPOSER_READER
+from opsk_jobcheck.scripts.frameworks.fms_fsdp import FMS_FSDP
+from opsk_jobcheck.scripts.frameworks.fsdp_examples import AWS_FSDP
+from opsk_jobcheck.scripts.frameworks.gpt_neox import NEOX_READER
+from opsk_jobcheck.scripts.frameworks.huggingface.trainer import HF_TRAINER
+from opsk_jobcheck.scripts.frameworks.litgpt import LITGPT_READER
+from opsk_jobcheck.scripts.frameworks.llama_cookbook import LLAMA_COOKBOOK
+from opsk_jobcheck.scripts.frameworks.llama_factory import LLAMA_FACTORY
+from opsk_jobcheck.scripts.frameworks.megatron.megatron import MEGATRON
+from opsk_jobcheck.scripts.frameworks.nanotron import NANOTRON_READER
+from opsk_jobcheck.scripts.frameworks.nemo import NEMO_READER
+from opsk_jobcheck.scripts.frameworks.olmo import OLMO_READER
+from opsk_jobcheck.scripts.frameworks.picotron import PICOTRON_READER
+from opsk_jobcheck.scripts.frameworks.pytorch_ddp import PYTORCH
+from opsk_jobcheck.scripts.frameworks.recognition import NAMED_BY_WORDS
+from opsk_jobcheck.scripts.frameworks.torchtitan import TORCHTITAN
+from opsk_jobcheck.scripts.frameworks.torchtune import TORCHTUNE
+from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY_READER
+from opsk_jobcheck.scripts.settings.reading import Reader
+
+READERS: tuple[Reader, ...] = (
+    MEGATRON,
+    BIONEMO_READER,
+    AWS_FSDP,
+    FMS_FSDP,
+    LLAMA_COOKBOOK,
+    TORCHTITAN,
+    NANOTRON_READER,
+    COMPOSER_READER,
+    OLMO_READER,
+    LITGPT_READER,
+    TORCHTUNE,
+    PICOTRON_READER,
+    NEMO_READER,
+    NEOX_READER,
+    LLAMA_FACTORY,
+    AXOLOTL,
+    HF_TRAINER,
+    PYTORCH,
+    CONNECTIVITY_READER,
+)
+FRAMEWORKS = frozenset(name for reader in READERS for name in reader.frameworks) | NAMED_BY_WORDS
+"""All names that a workload's framework can have, unless its user says another."""

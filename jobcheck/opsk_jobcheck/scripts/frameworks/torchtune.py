@@ -1,0 +1,196 @@
+"""What do a launch script of torchtune, and the YAML that it names, say about the training run?
+
+Source: ``recipes/full_finetune_distributed.py`` and ``recipes/configs`` of torchtune 0.1 to 0.6. ``tune run [torchrun's
+flags] RECIPE --config X key=value ...``: X is a file, or one of the configurations inside torchtune, which opsk does
+not have. Distributed recipes shard data-parallel replicas; tensors are split from 0.6 on (``tensor_parallel_dim``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.launchers.programs import (
+    RECOMPUTE_WORDS,
+    SURE,
+    assigned,
+    command_of,
+    named_shape,
+    program_of,
+)
+from opsk_jobcheck.scripts.settings.arguments import arguments_of
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.given_settings import settings_in
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading
+from opsk_jobcheck.scripts.settings.stating import state_numbers, state_word, truth, whole
+from opsk_jobcheck.scripts.settings.uncounted import TORCHTUNE_LEFT_OUT, is_on, list_left_out
+
+TUNE = "torchtune"
+_RECIPE = re.compile(r"(\w+_)?(finetune|qat|dpo|distillation|grpo)_(\w+_)?(distributed|single_device)(\.py)?")
+_TABLE: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size": "plan.micro_batch",
+        "tokenizer.max_seq_len": "model.seq",
+        "tensor_parallel_dim": "plan.tp",
+        "context_parallel_dim": "plan.cp",
+    }
+)
+_FORMATS = MappingProxyType({"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"})
+_SWITCHES = MappingProxyType(
+    {
+        "optimizer_in_bwd": ("optimizer.step", "in-backward"),
+        "enable_activation_offloading": ("activations.offload", "cpu"),
+        "compile": ("compiled", "true"),
+    }
+)
+_OPTIMIZERS = MappingProxyType(
+    {
+        "PagedAdamW8bit": "paged-adam-8bit",
+        "PagedAdamW": "paged-adam",
+        **dict.fromkeys(("AdamW8bit", "Adam8bit"), "adam-8bit"),
+        "SGD": "sgd",
+        "Lion": "lion",
+    }
+)
+"""Optimizers of torch, bitsandbytes and torchao other than Adam."""
+_CHUNKED = ("Chunked", "LinearCrossEntropy")
+_COMPONENT = re.compile(r"torchtune\.models\.(\w+)\.(?:q?lora_)?(\w+)")
+_PRESET = re.compile(r"(\w+)/([\w.]+?B|mini|scout_17B_16E|maverick_17B_128E)_\w+", re.IGNORECASE)
+_FAMILIES = MappingProxyType(
+    {
+        "llama2": "llama-2-{}",
+        **dict.fromkeys(("llama3", "llama3_1", "llama3_3"), "llama-3-{}"),
+        "llama3_2": "llama-3.2-{}",
+        "mistral": "mistral-{}",
+        "gemma": "gemma-{}",
+        "gemma2": "gemma-2-{}",
+        "qwen2_5": "qwen2.5-{}",
+        "qwen3": "qwen3-{}",
+        "phi3": "phi-3-{}",
+    }
+)
+_ONE_DEVICE = "single_device"
+
+
+def recognise(invocation: Invocation) -> Match | None:
+    """Return a command that trains with torchtune: ``tune run``, or one of its recipes under a launcher."""
+    tune, program = command_of(invocation, "tune"), program_of(invocation)
+    is_tune = tune is not None and bool(tune.words) and tune.words[0].known == "run"
+    if not is_tune and (program is None or not _RECIPE.fullmatch(program.file) or not _config_flag(invocation)):
+        return None
+    return Match(framework=TUNE, weight=SURE, invocation=invocation, arguments=arguments_of(invocation))
+
+
+def read_torchtune(match: Match, reading: Reading) -> None:
+    """State what the file and the settings that beat it say."""
+    findings, flag = reading.findings, match.arguments.flags.get("--config")
+    config = ConfigFile(path="", why="no configuration is named on the command line")
+    if flag is not None and (flag.value.known is None or flag.value.known.endswith((".yaml", ".yml"))):
+        config = reading.config(flag.value, match.invocation, form="yaml")
+    elif flag is not None:
+        config = ConfigFile(path="", why=f"the settings are inside torchtune: {flag.shown[:80]}")
+    config.overrides = assigned(match.invocation.words)
+    state_numbers(findings, config, _TABLE)
+    _replicas(match, config, findings)
+    _steps(config.entry("gradient_accumulation_steps"), findings)
+    state_word(findings, "plan.precision", config.entry("dtype"), _FORMATS)
+    recompute = config.entry("enable_activation_checkpointing")
+    state_word(findings, "plan.recompute", recompute, RECOMPUTE_WORDS)
+    offload = config.entry("fsdp_cpu_offload")
+    if offload is not None and not offload.why and truth(offload.value):
+        findings.options["optimizer.offload"] = "cpu"
+    _memory(config, findings)
+    name = _name(config, flag.value.known if flag is not None else None)
+    why = config.why or "the shape of the model is in Python"
+    named_shape(reading, name, why=why, line=match.invocation.line)
+    read_trainable(
+        match.invocation,
+        findings,
+        settings=settings_in(config),
+        framework="" if config.why else TUNE,
+        adapters="qlora" if ".qlora_" in _component(config) else "",
+    )
+
+
+TORCHTUNE = Reader(frameworks=(TUNE,), recognise=recognise, read=read_torchtune)
+
+
+def _memory(config: ConfigFile, findings: Findings) -> None:
+    """Put into options how the optimizer steps, what it keeps, how the loss is computed and what leaves the GPU."""
+    list_left_out(config, TORCHTUNE_LEFT_OUT, findings)
+    for key, (option, value) in _SWITCHES.items():
+        if is_on(config.entry(key)):
+            findings.options[option] = value
+    dtype, optimizer, loss = (config.entry(key) for key in ("dtype", "optimizer._component_", "loss._component_"))
+    if dtype is not None and dtype.value in ("bf16", "fp16"):
+        findings.options["weights.dtype"] = str(dtype.value)
+    name = str(optimizer.value).rpartition(".")[2] if optimizer is not None and not optimizer.why else ""
+    if kept := _OPTIMIZERS.get(name):
+        findings.options["optimizer.keeps"] = kept
+    if loss is not None and not loss.why and any(word in str(loss.value) for word in _CHUNKED):
+        findings.options["loss.kernel"] = "chunked"
+
+
+def _config_flag(invocation: Invocation) -> bool:
+    return "--config" in arguments_of(invocation).flags
+
+
+def _replicas(match: Match, config: ConfigFile, findings: Findings) -> None:
+    """State what ranks do: recipes have no pipelines, and without a file that says otherwise no split tensors."""
+    line = match.invocation.line
+    recipe = next((word for word in match.invocation.words if _RECIPE.fullmatch(word.shown.rpartition("/")[2])), None)
+    if recipe is None:
+        return
+    if config.entry("tensor_parallel_dim") is None:
+        findings.state("plan.tp", 1, recipe.line or line, f"{recipe.shown[:80]} without tensor_parallel_dim")
+    if "plan.tp" in findings.values:
+        findings.state("plan.pp", 1, recipe.line or line, f"{recipe.shown[:80]} has no pipelines")
+    copies = config.entry("data_parallel_replicate_dim")
+    if copies is not None and not copies.why and (count := whole(copies.value)) and count > 1:
+        findings.options["optimizer.instances"] = str(count)
+    if _ONE_DEVICE in recipe.shown:
+        findings.state("plan.sharding", "none", recipe.line or line, recipe.shown[:80])
+        return
+    kept = config.entry("fsdp_reshard_after_forward")
+    if kept is not None and kept.why:
+        findings.cannot_tell("plan.sharding", kept.why, recipe.line or line)
+    elif kept is not None and str(kept.value).lower() == "false":
+        findings.state("plan.sharding", "zero2", kept.line, kept.text, file=kept.file)
+    else:
+        findings.state("plan.sharding", "zero3", recipe.line or line, f"{recipe.shown[:80]} shards all states")
+
+
+def _steps(entry: Entry | None, findings: Findings) -> None:
+    """Take over the accumulation."""
+    if entry is None:
+        return
+    steps = None if entry.why else whole(entry.value)
+    if steps and steps > 0:
+        findings.options[STEPS_OPTION] = str(steps)
+    else:
+        why = entry.why or f"{entry.text[:80]} is no number of steps"
+        findings.cannot_tell("plan.global_batch", why, entry.line, file=entry.file)
+
+
+def _component(config: ConfigFile) -> str:
+    """Return the builder of the model, empty where none is known."""
+    entry = config.entry("model._component_")
+    return str(entry.value) if entry is not None and not entry.why and entry.value is not None else ""
+
+
+def _name(config: ConfigFile, preset: str | None) -> str | None:
+    """Return the public model that the file's component, or torchtune's own configuration, is for."""
+    known = _component(config)
+    if found := _COMPONENT.fullmatch(known):
+        family, size = found[1], found[2].removeprefix(f"{found[1]}_").removesuffix("_instruct").removesuffix("_base")
+    elif config.why and preset and (found := _PRESET.fullmatch(preset)):
+        family, size = found[1].lower(), found[2].lower().replace("_", ".")
+    else:
+        return None
+    form = _FAMILIES.get(family)
+    return form.format(size.lower().replace("_", ".")) if form else None

@@ -1,0 +1,1 @@
+"""Reads which ranks srun, torchrun, accelerate and other launchers start."""

@@ -1,0 +1,226 @@
+"""Which program does a command start, under launchers and containers, and which words are that program's own?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from opsk.workload.public_models.lookup import public_model
+from opsk_jobcheck.scripts.bash.values import Invocation, Text, known_of
+from opsk_jobcheck.scripts.settings.arguments import Arguments, after, arguments_of, behind, parse_arguments
+from opsk_jobcheck.scripts.settings.config_file import ConfigFile, Entry
+from opsk_jobcheck.scripts.settings.deepspeed_config import STEPS_OPTION
+from opsk_jobcheck.scripts.settings.findings import MAX_NUMBER, Findings
+from opsk_jobcheck.scripts.settings.reading import Reading, entry_of
+from opsk_jobcheck.scripts.settings.stating import cannot_tell_all, follows, state_number
+
+MAX_PROGRAM_CHARS = 4096
+MAX_NAME_CHARS = 255
+"""Longest name of a file (NAME_MAX of Linux): patterns of programs' names are tried on no longer ones."""
+MAX_PATH_CHARS = 512
+"""Longest path that patterns are tried on anywhere within: their work may grow with its square."""
+SURE = 3
+"""The weight of a program that can be nothing else."""
+SHAPE = ("model.layers", "model.hidden", "model.heads")
+RECOMPUTE_WORDS: Mapping[str, str] = MappingProxyType(
+    {**dict.fromkeys(("1", "true", "yes", "on"), "full"), **dict.fromkeys(("0", "false", "no", "off"), "none")}
+)
+"""What a switch says that recomputes all layers, or none."""
+_LAUNCHERS = re.compile(
+    r"torch\.distributed(\.(run|launch))?|accelerate\.commands\.\w+|deepspeed\.launcher\.\w+|mpi4py(\.\w+)?"
+    r"|torchrun|pdb|cProfile|torch_xla\.distributed\.xla_dist"
+)
+_ASSIGNED = re.compile(r"\+{0,2}([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)=")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program of a command: its path or module as far as known, and the words behind it.
+
+    ``invocation`` is the command that they are the last words of. ``facts`` keeps what many readers ask of it, as those
+    of `Invocation` do.
+    """
+
+    name: str
+    is_module: bool
+    words: tuple[Text, ...]
+    invocation: Invocation | None = field(default=None, repr=False, compare=False)
+    facts: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def known_words(self) -> tuple[str, ...]:
+        """Its words as far as they are known, empty strings in the place of others."""
+        if self.invocation is None:
+            return known_of(self.words)
+        return self.invocation.known_words[len(self.invocation.words) - len(self.words) :]
+
+    @property
+    def file(self) -> str:
+        """The last part of its path; of a module, the whole name."""
+        return self.name if self.is_module else self.name.rpartition("/")[2]
+
+
+def names_of(invocation: Invocation) -> tuple[str, ...]:
+    """Return the last part of each word's path (``/opt/bin/torchrun`` → ``torchrun``), empty where it is very long."""
+    names: tuple[str, ...] | None = invocation.facts.get("names")
+    if names is None:
+        names = tuple(
+            [_last_part(text) if "/" in text or len(text) > MAX_NAME_CHARS else text for text in invocation.shown_words]
+        )
+        invocation.facts["names"] = names
+    return names
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of a path, nothing where it is too long for one."""
+    name = text.rpartition("/")[2] if len(text) <= MAX_PROGRAM_CHARS else ""
+    return name if len(name) <= MAX_NAME_CHARS else ""
+
+
+def program_of(invocation: Invocation) -> Program | None:
+    """Return the Python program or module that a command trains with, ``None`` where there is none to be seen."""
+    if "program" not in invocation.facts:
+        invocation.facts["program"] = _program_of(invocation)
+    program: Program | None = invocation.facts["program"]
+    return program
+
+
+def _program_of(invocation: Invocation) -> Program | None:
+    previous = ""
+    for index, (name, known) in enumerate(zip(names_of(invocation), invocation.known_words, strict=True)):
+        is_module, previous = previous in ("-m", "--module"), known
+        if not is_module and not name.endswith(".py"):
+            continue
+        shown = invocation.shown_words[index]
+        if is_module and name and not _LAUNCHERS.fullmatch(shown):
+            return Program(name=shown, is_module=True, words=invocation.words[index + 1 :], invocation=invocation)
+        if name.endswith(".py") and not shown.startswith("-"):
+            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
+    return None
+
+
+def own_arguments(program: Program) -> Arguments:
+    """Return the flags and overrides of a program's own words, worked out once."""
+    found: Arguments | None = program.facts.get("arguments")
+    if found is None:
+        found = program.facts["arguments"] = _own_arguments(program)
+    return found
+
+
+def _own_arguments(program: Program) -> Arguments:
+    if program.invocation is None:
+        return parse_arguments(program.words)
+    words = program.invocation.words
+    return behind(arguments_of(program.invocation), words, len(words) - len(program.words))
+
+
+def own_names(program: Program) -> frozenset[str]:
+    """Return the names that a program's own words set, as flags or ``key=value``; worked out once."""
+    found: frozenset[str] | None = program.facts.get("names")
+    if found is None:
+        found = own_flag_names(program)
+        if program.invocation is None or "=" in "".join(program.invocation.shown_words):  # few commands have any
+            found |= assigned(program.words).keys()
+        program.facts["names"] = found
+    return found
+
+
+def own_flag_names(program: Program) -> frozenset[str]:
+    """Return the names of the flags of a program's own words, as `own_flags` has them; worked out once."""
+    found: frozenset[str] | None = program.facts.get("flag names")
+    if found is None:
+        found = frozenset([flag[2:].replace("-", "_") for flag in own_arguments(program).flags])
+        program.facts["flag names"] = found
+    return found
+
+
+def own_flags(program: Program) -> Mapping[str, Entry]:
+    """Return the flags of a program's own words by name, as `flagged` does, worked out once."""
+    found: Mapping[str, Entry] | None = program.facts.get("flags")
+    if found is None:
+        found = program.facts["flags"] = MappingProxyType(flagged(own_arguments(program)))
+    return found
+
+
+def command_of(invocation: Invocation, *names: str) -> Program | None:
+    """Return the first command with one of these names (the last part of its path), and the words behind it."""
+    found: frozenset[str] | None = invocation.facts.get("set of names")
+    if found is None:
+        found = invocation.facts["set of names"] = frozenset(names_of(invocation))
+    if found.isdisjoint(names):
+        return None
+    for index, name in enumerate(names_of(invocation)):
+        if name in names:
+            shown = invocation.words[index].shown
+            return Program(name=shown, is_module=False, words=invocation.words[index + 1 :], invocation=invocation)
+    return None
+
+
+def assigned(words: Iterable[Text]) -> dict[str, Entry]:
+    """Return the words ``key=value`` and ``key.sub=value``, those with dashes before left out; the last one counts."""
+    found: dict[str, Entry] = {}
+    for word in words:
+        head = word.parts[0].text if word.parts and not word.parts[0].why else ""
+        if "=" in head and (match := _ASSIGNED.match(head)):
+            found[match[1]] = _entry(after(word, match.end()), shown=word.shown, line=word.line)
+    return found
+
+
+def flagged(arguments: Arguments) -> dict[str, Entry]:
+    """Return the flags by name, dashes within written as underscores; one that has no value is switched on."""
+    found: dict[str, Entry] = {}
+    for argument in arguments.flags.values():
+        entry = entry_of(argument)
+        if argument.certain and not argument.value.parts:
+            entry = Entry(value="true", line=argument.line, text=argument.flag)
+        found[argument.flag[2:].replace("-", "_")] = entry
+    return found
+
+
+def settings(words: Iterable[Text]) -> dict[str, Entry]:
+    """Return what a program's words set by name, ``key=value`` and ``--key value`` alike."""
+    row = tuple(words)
+    return flagged(parse_arguments(row)) | assigned(row)
+
+
+def state_flags(findings: Findings, given: Mapping[str, Entry], table: Mapping[str, str]) -> None:
+    """State the numbers of flags: ``table`` has the field by the name of the flag."""
+    for name, number in table.items():
+        state_number(findings, number, given.get(name))
+
+
+def is_open(findings: Findings, *fields: str) -> bool:
+    """Tell whether nothing has been said about any of these fields."""
+    return all(field not in findings.values and field not in findings.unknown for field in fields)
+
+
+def _entry(value: Text, *, shown: str, line: int) -> Entry:
+    known = value.known
+    return Entry(value=known, line=value.line or line, text=shown, why="" if known is not None else value.why)
+
+
+def named_shape(reading: Reading, name: str | None, *, why: str, line: int) -> None:
+    """Take over the name of the model; where no public model has that name, say why the shape cannot be told."""
+    reading.model_name = name or reading.model_name
+    if not name or public_model(name) is None:
+        cannot_tell_all(reading.findings, SHAPE, why, line)
+
+
+def first_of(config: ConfigFile, *keys: str) -> Entry | None:
+    """Return the first of these keys that a file or its overrides hold: the same setting by its names over the years.
+
+    Where the file was not read, that is said by the entry.
+    """
+    return next((config.entry(key) for key in keys if config.has(key)), config.entry(keys[0]))
+
+
+def state_global_batch(findings: Findings, steps: int) -> None:
+    """State the global batch from steps of accumulation, where micro-batch and replicas are stated; keep the steps."""
+    findings.options[STEPS_OPTION] = str(steps)
+    micro, dp = findings.get("plan.micro_batch"), findings.get("plan.dp")
+    if micro and dp and micro * steps * dp <= MAX_NUMBER:
+        text = f"{micro} × {steps} × dp {dp}"
+        follows(findings, "plan.global_batch", micro * steps * dp, text, "plan.micro_batch")

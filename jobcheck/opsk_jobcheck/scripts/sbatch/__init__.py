@@ -1,0 +1,1 @@
+"""Reads what a script asks of Slurm and states about itself."""

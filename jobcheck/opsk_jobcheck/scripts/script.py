@@ -1,0 +1,319 @@
+"""What does a launch script say about its training run? The one entry to all readers; nothing is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from opsk.workload.workload import Problem, Unknown, Workload
+from opsk_jobcheck.scripts.bash.directories import DIRECTORY, placed
+from opsk_jobcheck.scripts.bash.evaluate import run
+from opsk_jobcheck.scripts.bash.splitting import DEFAULT_IFS
+from opsk_jobcheck.scripts.bash.values import HANDS_OVER, Invocation, Run, Text, literal
+from opsk_jobcheck.scripts.frameworks.huggingface.adapters import ADAPTERS
+from opsk_jobcheck.scripts.frameworks.huggingface.model import public_name, state_config
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import OPTION as TRAINABLE
+from opsk_jobcheck.scripts.frameworks.huggingface.trainable import read_trainable
+from opsk_jobcheck.scripts.frameworks.recognition import (
+    commands,
+    is_cut_off,
+    launcher_of,
+    looks_like_training,
+    more_exactly,
+    training_command,
+)
+from opsk_jobcheck.scripts.frameworks.registry import READERS
+from opsk_jobcheck.scripts.launchers.launchers import (
+    Launch,
+    check_launch,
+    launch_of,
+    launcher_arguments,
+    one_task_per_gpu,
+    state_launch,
+)
+from opsk_jobcheck.scripts.launchers.other_work import CONNECTIVITY, does_other_work, doubt_what_differs, training_only
+from opsk_jobcheck.scripts.launchers.programs import SHAPE, flagged
+from opsk_jobcheck.scripts.launchers.ranks import doubt_replicas, few_ranks, read_ranks
+from opsk_jobcheck.scripts.launchers.spares import is_own_launch, without_spares
+from opsk_jobcheck.scripts.sbatch.comments import merge, read_directives
+from opsk_jobcheck.scripts.sbatch.derived_values import follow, slurm_variables
+from opsk_jobcheck.scripts.sbatch.directives import late_directives
+from opsk_jobcheck.scripts.sbatch.resources import Resources
+from opsk_jobcheck.scripts.sbatch.statements import Statements, apply_statements, read_opsk_lines
+from opsk_jobcheck.scripts.settings.arguments import Arguments, arguments_of
+from opsk_jobcheck.scripts.settings.findings import Findings
+from opsk_jobcheck.scripts.settings.reading import Match, Reader, Reading, best_match
+from opsk_jobcheck.submission.request import SlurmRequest
+
+MAX_SCRIPT_CHARS = 1 << 18
+MAX_WANTED_FILES = 8
+MAX_CUT_OFF = 4
+"""Commands of which it is said that they are none."""
+_NODE_COUNT_FLAGS = ("--nnodes", "--num-machines", "--num-nodes")
+_PROCESS_FLAGS = ("--nproc-per-node", "--num-gpus")
+_CONFIG_SUFFIX = "config.json"
+_SETS_UP = re.compile(r"(^|/)(\.\w*(rc|profile)|activate|conda\.sh|profile(\.d/.*)?|lmod\.sh|modules\.sh)$")
+"""Files that set up a shell, not a training run; they are large, private, and what they set stays unknown."""
+_OTHER_CONFIGS = (
+    "deepspeed",
+    "ds_config",
+    "tokenizer_config",
+    "generation_config",
+    "preprocessor_config",
+    "adapter_config",
+)
+
+
+_ASKS_FOR_NODES = re.compile(
+    r"SLURM_(JOB_)?(NUM_NODES|NNODES|NODELIST)|SLURM_(NODEID|STEP_NODELIST|NTASKS|PROCID)|scontrol\s+show\s+host"
+    r"|n_?nodes|num[_-](nodes|machines)|srun\s[^\n]*(\s-N|--nodes)",
+    re.IGNORECASE,
+)
+"""What a script says that may run on several nodes, and is given their number when it is submitted."""
+
+
+def read_script(
+    text: str | bytes,
+    *,
+    file: str,
+    request: SlurmRequest | None = None,
+    files: Mapping[str, str] | None = None,
+    numbers_at: Sequence[tuple[int, int]] = (),
+) -> Workload:
+    """Return what a script states; never raises for its content.
+
+    Parameters
+    ----------
+    text
+        The script; bytes are read as UTF-8.
+    file
+        Its name, for evidence.
+    request
+        What Slurm was asked for; it beats the script's own ``#SBATCH`` lines.
+    files
+        Texts of the files in `Workload.wanted_files`, by the path asked for.
+    numbers_at
+        From where to where another number may stand; see `free_numbers`.
+    """
+    source, problem = _readable(text, file)
+    if source is None:
+        return Workload(framework=None, is_training=False, problems=(problem,) if problem else ())
+    statements = read_opsk_lines(source, file=file)
+    directives = read_directives(source, file=file)
+    resources = merge(directives, request, is_for_one_node=not _ASKS_FOR_NODES.search(source))
+    given = request.arguments if request else None
+    arguments = None if given is None else tuple(literal(word, 0) for word in given)
+    result = run(
+        source,
+        given=slurm_variables(source, resources, request) | _places(request),
+        environment=request.environment if request else None,
+        arguments=arguments,
+        files=files,
+        numbers_at=numbers_at,
+    )
+    workload = _read(result, resources, statements, file=file, files=files or {}, job_name=directives.job_name)
+    extra = (
+        *((problem,) if problem else ()),
+        *(Problem(what=what, file=file, line=line) for line, what in result.problems),
+        *late_directives(source, file=file),
+    )
+    return apply_statements(_with_problems(workload, extra), statements)
+
+
+def _readable(text: str | bytes, file: str) -> tuple[str | None, Problem | None]:
+    """Return the script as text, cut where it is too long, with a problem for what is wrong with it."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    if "\0" in text:
+        what = "this is a binary file, not a script: it holds NUL characters"
+        return None, Problem(what=what, file=file, hint="sbatch wants a text script")
+    if len(text) > MAX_SCRIPT_CHARS:
+        cut = text.rfind("\n", 0, MAX_SCRIPT_CHARS) + 1 or MAX_SCRIPT_CHARS
+        what = f"the script has {len(text)} characters; only the first {cut} were read"
+        return text[:cut], Problem(what=what, file=file, line=text.count("\n", 0, cut) + 1, hint="put data in files")
+    if text.startswith("\ufeff"):
+        what = "the script starts with a byte order mark, and sbatch refuses it: the first line must start with #!"
+        return text[1:], Problem(what=what, file=file, line=1, hint="save it as UTF-8 without a byte order mark")
+    return text, None
+
+
+def _places(request: SlurmRequest | None) -> dict[str, Text]:
+    """Return the variables of a shell that is new, and those that say where the job starts, as far as that is known."""
+    places: dict[str, Text] = {"IFS": literal(DEFAULT_IFS, 0)}
+    if request and request.directory:
+        places |= {DIRECTORY: literal(request.directory, 0), "PWD": literal(request.directory, 0)}
+    if request and request.submit_directory:
+        places["SLURM_SUBMIT_DIR"] = literal(request.submit_directory, 0)
+    return places
+
+
+def _read(
+    result: Run,
+    resources: Resources,
+    statements: Statements,
+    *,
+    file: str,
+    files: Mapping[str, str],
+    job_name: str | None,
+) -> Workload:
+    """Put together what resources, framework and named files say."""
+    acting = commands(result.invocations)
+    found = _best_match(acting)
+    findings = Findings(file, places=result.places)
+    _resources(resources, findings)
+    resources = without_spares(resources, acting, findings)
+    _cut_off(result, findings)
+    launch = launch_of(result, found[1].invocation if found else training_command(result.invocations))
+    state_launch(launch, resources, findings)
+    is_preset = "PET_NNODES" in result.variables or any(map(is_own_launch, acting))
+    is_one_node = check_launch(launch, resources, findings, is_preset=is_preset)
+    _launched(result, launch.own if launch and found else None, findings)
+    framework = more_exactly(found[1].framework if found else None, result.invocations)
+    reading = Reading(run=result, findings=findings, files=files, wanted=list(result.sourced))
+    if found:
+        found[0].read(found[1], reading)
+        doubt_what_differs(found[1], READERS, training_only(acting), reading)
+        if TRAINABLE not in findings.options and ADAPTERS not in findings.options:
+            read_trainable(found[1].invocation, findings, framework=found[1].framework)
+        read_ranks(launch.own if launch else arguments_of(found[1].invocation), findings)
+    elif command := training_command(result.invocations):
+        reading.model_name = public_name(flagged(arguments_of(command)))
+    name = _named_files(reading)
+    _said(statements, findings)
+    follow(findings)
+    if found:
+        few = reading.few_ranks or few_ranks(launch, found[1], resources, result.variables, findings)
+        doubt_replicas(found[1].invocation, result.variables, findings, is_one_node=is_one_node, few=few)
+    is_training = bool(statements.framework or _trains(result, found[1] if found else None, framework))
+    if is_training and not found:
+        _unread(framework, findings, model_name=reading.model_name)
+    return Workload(
+        framework=framework,
+        launcher=_launcher(result, resources, launch),
+        job_name=job_name,
+        is_training=is_training,
+        gpu=resources.gpu_type,
+        model=findings.model(name),
+        plan=findings.plan(),
+        options=tuple(sorted(findings.options.items())),
+        evidence=tuple(findings.evidence.values()),
+        wanted_files=_wanted(reading),
+        unknown=tuple(findings.unknown.values()),
+        problems=tuple(findings.problems),
+    )
+
+
+def _best_match(acting: Sequence[Invocation]) -> tuple[Reader, Match] | None:
+    """Return the command to be read and its reader: what hands a text to a shell counts where nothing in that does."""
+    training = training_only(acting)
+    own = [entry for entry in training if HANDS_OVER not in entry.facts]
+    for row in [own, training, acting]:
+        if row is own or len(row) > len(own):
+            found = best_match(READERS, row)
+            if found is not None:
+                return found
+    return None
+
+
+def _cut_off(result: Run, findings: Findings) -> None:
+    """Say which flags a comment or a blank has cut off from their command; they are none of its settings."""
+    for entry in [entry for entry in result.invocations if entry.words and is_cut_off(entry)][:MAX_CUT_OFF]:
+        file, line = findings.where(entry.line)
+        what = f"{entry.known_words[0][:60]} begins a command of its own: a comment, or a blank behind the backslash, "
+        hint = "move the comment before the whole command"
+        findings.problems.append(Problem(what=f"{what}ends the one before", file=file, line=line, hint=hint))
+
+
+def _trains(result: Run, found: Match | None, framework: str | None) -> bool:
+    """Tell whether a script trains: what only prepares data, evaluates or tests the network does not."""
+    if found:
+        return found.framework != CONNECTIVITY and not does_other_work(found.invocation)
+    rest = training_only(result.invocations)
+    return looks_like_training(rest) or (framework is not None and len(rest) == len(result.invocations))
+
+
+def _launcher(result: Run, resources: Resources, launch: Launch | None) -> str | None:
+    """Return how ranks are started; a script for another scheduler is said to be one."""
+    if resources.scheduler not in (None, "slurm"):
+        return resources.scheduler.upper()
+    return launcher_of(result.invocations, ntasks_per_node=one_task_per_gpu(launch, resources))
+
+
+def _resources(resources: Resources, findings: Findings) -> None:
+    """Take over what Slurm was asked for."""
+    for name in ("nodes", "gpus_per_node", "gpus"):
+        if (value := getattr(resources, name)) is not None:
+            findings.values[f"plan.{name}"] = value
+    for entry in resources.evidence:
+        if entry.field.startswith("plan.") or entry.field == "gpu":
+            findings.evidence[entry.field] = entry
+    for reason in resources.unknown:
+        if reason.field.startswith("plan."):
+            findings.unknown[reason.field] = reason
+    findings.problems.extend(resources.problems)
+
+
+def _launched(result: Run, arguments: Arguments | None, findings: Findings) -> None:
+    """Fill nodes and GPUs from the launcher's own flags where Slurm was not asked for them."""
+    rows = [arguments] if arguments else [launcher_arguments(entry) for entry in training_only(result.invocations)]
+    for field, names in (("plan.nodes", _NODE_COUNT_FLAGS), ("plan.gpus_per_node", _PROCESS_FLAGS)):
+        for row in rows:
+            argument = next((row.flags[name] for name in names if name in row.flags), None)
+            if argument and field not in findings.values and (argument.value.known or "").isdigit():
+                findings.state_number(field, argument.value, argument.line, argument.shown)
+    nodes, per_node = findings.get("plan.nodes"), findings.get("plan.gpus_per_node")
+    if nodes and per_node and "plan.gpus" not in findings.values:
+        file, line = findings.cited("plan.gpus_per_node")
+        findings.state("plan.gpus", nodes * per_node, line, f"nodes {nodes} × {per_node} GPUs", file=file)
+
+
+def _named_files(reading: Reading) -> str | None:
+    """Read the HuggingFace configurations of models that the script names; return the model's name."""
+    name: str | None = None
+    seen: set[str] = set()
+    for entry in commands(reading.run.invocations):
+        for known in entry.known_words:
+            if not known.endswith(_CONFIG_SUFFIX):
+                continue
+            path = known.partition("=")[2] if known.startswith("--") else known
+            if not path.endswith(_CONFIG_SUFFIX) or any(name in path.lower() for name in _OTHER_CONFIGS):
+                continue
+            place, why = placed(path, entry.directory)
+            if place in seen:
+                continue
+            seen.add(place)
+            if not why and place in reading.files:
+                name = state_config(reading.files[place], place, reading.findings) or name
+            elif not why:
+                reading.wanted.append(place)
+    return name or reading.model_name
+
+
+def _wanted(reading: Reading) -> tuple[str, ...]:
+    """Return the files whose text would say more, those of shell set-up left out."""
+    missing = (path for path in reading.wanted if path not in reading.files and not _SETS_UP.search(path))
+    return tuple(dict.fromkeys(missing))[:MAX_WANTED_FILES]
+
+
+def _said(statements: Statements, findings: Findings) -> None:
+    """Take over what the user says in ``#OPSK`` lines, so that arithmetic starts from it."""
+    for entry in statements.evidence:
+        group, _, key = entry.field.partition(".")
+        if group in ("model", "plan") and key != "name":
+            findings.values[entry.field] = getattr(getattr(statements, group), key)
+            findings.evidence[entry.field] = entry
+            findings.unknown.pop(entry.field, None)
+
+
+def _unread(framework: str | None, findings: Findings, *, model_name: str | None) -> None:
+    """Say why nothing more was read of a training job; the shape of a public model is known by its name."""
+    why = f"opsk cannot read the settings of {framework} yet" if framework else "no training framework was recognised"
+    for name in (*(() if model_name else SHAPE), "model.seq", "plan.micro_batch"):
+        if name not in findings.values:
+            findings.unknown.setdefault(name, Unknown(field=name, why=why, file=findings.file))
+
+
+def _with_problems(workload: Workload, problems: tuple[Problem, ...]) -> Workload:
+    """Return the workload with more problems."""
+    return replace(workload, problems=(*workload.problems, *problems)) if problems else workload

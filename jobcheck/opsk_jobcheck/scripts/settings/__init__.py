@@ -1,0 +1,1 @@
+"""Reads flags and configuration files, and collects the values found in them."""

@@ -1,0 +1,29 @@
+"""What runs now, asked once? For a command that its user waits for; the advisor is told by its watcher."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from opsk.config import SiteConfig
+from opsk.errors import ConfigError
+from opsk.slurm.client import SlurmClient
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.cluster_state.polling import Poller
+from opsk_jobcheck.service.watcher import Watch
+
+
+def asked_now(site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> Adviser:
+    """Return the adviser with the live state.
+
+    Raises
+    ------
+    ConfigError
+        There is no fabric to see running jobs and free nodes on.
+    SlurmError
+        Slurm did not answer.
+    """
+    if adviser.wires is None:
+        raise ConfigError("running jobs need a fabric to run on", hint="set fabric in opsk.toml, or give --fabric")
+    poller = Poller(slurm=slurm, clock=time.monotonic, interval_s=0.0)
+    return replace(adviser, live=Watch(site, adviser, slurm).state(poller.round()))

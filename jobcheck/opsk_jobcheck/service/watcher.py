@@ -1,0 +1,237 @@
+"""How is the live state kept up to date? In a process of its own; this is its inside.
+
+It asks Slurm, lays the traffic of jobs that have begun on the fabric, and hands the result over as files. Started by
+the advisor it ends when its standard input does, so it does not outlive it, and takes its folder along; as a service of
+its own (``opsk advisor --watch``) it lets the advisor do without any network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from opsk.app.interference.jobs import KeptLoads, Site, Wire, on_the_wire
+from opsk.config import SiteConfig
+from opsk.errors import ConfigError, OpskError
+from opsk.planning.interference.node_choice import busy_leaves
+from opsk.planning.placement.step_model import as_cabled
+from opsk.slurm.client import SlurmClient
+from opsk.slurm.commands.command import CommandClient
+from opsk.slurm.records import JobRecord, NodeRecord, PartitionRecord
+from opsk_jobcheck.advice.adviser import Adviser
+from opsk_jobcheck.cluster_state import snapshots
+from opsk_jobcheck.cluster_state.handing import LiveWriter, fingerprint
+from opsk_jobcheck.cluster_state.polling import (
+    ALL_AGAIN_ROUNDS,
+    QUESTION_DEADLINE_S,
+    Poller,
+    Round,
+    partitions_of,
+    topology_of,
+)
+from opsk_jobcheck.cluster_state.state import LiveState
+from opsk_jobcheck.service.site import site_adviser
+from opsk_jobcheck.service.worker import read_frame
+
+NICENESS = 10
+"""Answers go first."""
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Turns rounds of questions into states.
+
+    Parameters
+    ----------
+    site
+        For the rates of storage.
+    adviser
+        With its fabric and links.
+    """
+
+    def __init__(self, site: SiteConfig, adviser: Adviser, slurm: SlurmClient) -> None:
+        if adviser.wires is None or adviser.fabric is None or adviser.rails is None:
+            raise ValueError("only a site with a fabric is watched")
+        self.wires = adviser.wires
+        cluster = as_cabled(adviser.cluster, adviser.rails) if adviser.cluster is not None else None
+        self._site = Site(
+            wires=adviser.wires,
+            fabric=adviser.fabric,
+            cluster=cluster,
+            efficiency=adviser.efficiency,
+            storage=site.storage,
+        )
+        self._slurm = slurm
+        self._kept = KeptLoads()
+        self._laid: object = None
+        self._wire: Wire | None = None
+        self._around: dict[str, float] = {}
+        self._topology: str | None = None
+        self._source = ""
+        self._partitions: tuple[PartitionRecord, ...] = ()
+        self._states = 0
+
+    def state(self, found: Round, *, laid: bool = True) -> LiveState:
+        """Return the state after one round.
+
+        Parameters
+        ----------
+        laid
+            False to leave out what runs on the links, while that is still to be worked out.
+        """
+        if laid:
+            self._lay(found.jobs)
+        if not self._source:
+            self._topology = topology_of(self._slurm)
+            self._source = f"Slurm {'.'.join(f'{part:02d}' for part in self._slurm.release())}"
+        if self._states % ALL_AGAIN_ROUNDS == 0 and (partitions := partitions_of(self._slurm)) is not None:
+            self._partitions = partitions
+        self._states += 1
+        held = {node for job in found.jobs for node in job.nodes}
+        return LiveState(
+            nodes=found.nodes,
+            running=len(found.jobs),
+            hidden_nodes=sum(_is_held(node) and node.name not in held for node in found.nodes),
+            source=self._source,
+            topology=self._topology,
+            default_partition=next((part.name for part in self._partitions if part.is_default), None),
+            least_nodes={part.name: part.min_nodes for part in self._partitions if part.min_nodes > 1},
+            wire=self._wire if laid else None,
+            around=self._around if laid else {},
+        )
+
+    def is_known(self, jobs: tuple[JobRecord, ...]) -> bool:
+        """Tell whether these are the jobs that were laid last."""
+        return self._wire is not None and self._laid == _what_counts(jobs)
+
+    def _lay(self, jobs: tuple[JobRecord, ...]) -> None:
+        """Lay the jobs that are new, where any job is new or gone."""
+        if self.is_known(jobs):
+            return
+        self._wire = on_the_wire(self._site, jobs, kept=self._kept)
+        self._around = busy_leaves(self.wires, self._wire.running)
+        self._laid = _what_counts(jobs)
+
+
+def _what_counts(jobs: tuple[JobRecord, ...]) -> object:
+    """Return what the traffic of jobs depends on."""
+    return tuple((job.id, job.state, job.nodes, job.admin_comment) for job in jobs)
+
+
+def _is_held(node: NodeRecord) -> bool:
+    """Tell whether a job holds a node, or a part of it."""
+    return node.state in ("ALLOCATED", "MIXED", "COMPLETING")
+
+
+def watch(poller: Poller, state: Watch, writer: LiveWriter, *, is_over: Callable[[float], bool]) -> None:
+    """Ask and hand over until it is over.
+
+    Parameters
+    ----------
+    is_over
+        Waits so long [s] and tells whether to end.
+    """
+    while True:
+        try:
+            _one_round(poller, state, writer)
+        except OpskError as error:
+            if poller.failures in (1, 8):
+                log.warning("running jobs and free nodes are not known: %s", error.message)
+        except OSError as error:  # the folder is gone with an advisor that was killed, or its disk is full
+            poller.failures += 1
+            log.warning("running jobs and free nodes are not handed over: %s", error)
+        except Exception:
+            poller.failures += 1
+            log.exception("running jobs and free nodes are not known")
+        if is_over(poller.pause_s):
+            return
+
+
+def _one_round(poller: Poller, state: Watch, writer: LiveWriter) -> None:
+    """Ask once and hand over what came of it: free nodes at once where laying new jobs takes its time."""
+    found = poller.round()
+    asked_at_s = poller.clock()
+    if poller.rounds == 1:
+        writer.write(state.state(found, laid=False), asked_at_s=asked_at_s)
+    writer.write(state.state(found), asked_at_s=asked_at_s)
+
+
+def main(folder: Path) -> None:
+    """Watch for the advisor that has started this; the first frame is the site configuration."""
+    incoming = sys.stdin.buffer
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    setup = read_frame(incoming)
+    if setup is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    threading.Thread(target=_end_with_input, args=(folder,), daemon=True).start()
+    try:
+        _watch_site(SiteConfig.model_validate_json(setup), folder)
+    except (OpskError, ValueError) as error:
+        log.warning("running jobs are not watched: %s", error)
+
+
+def stand(site: SiteConfig) -> None:
+    """Watch as a service of its own, until told to stop.
+
+    Raises
+    ------
+    ConfigError
+        The site has no fabric, no interval or no folder, or the folder is open to others.
+    InputError
+        The fabric cannot be read.
+    """
+    folder = site.advisor.live_folder
+    if folder is None or not site.fabric or not site.advisor.live_interval_s:
+        raise ConfigError("nothing is watched", hint="set fabric, and live_folder under [advisor], in opsk.toml")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        facts = folder.stat()
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}", hint="make a folder of the advisor's user alone") from error
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise ConfigError(f"{folder}: others may write there", hint="make a folder of the advisor's user alone")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    logging.basicConfig(level=logging.WARNING, format="opsk watcher: %(levelname)s %(message)s")
+    if site.top.slurm_interval_s:
+        threading.Thread(target=snapshots.stand, args=(folder, site.top.slurm_interval_s), daemon=True).start()
+    _watch_site(site, folder)
+
+
+def _watch_site(site: SiteConfig, folder: Path) -> None:
+    """Watch until this process is ended."""
+    slurm = CommandClient(deadline_s=QUESTION_DEADLINE_S)
+    state = Watch(site, site_adviser(site, with_wires=True), slurm)
+    poller = Poller(slurm=slurm, clock=time.monotonic, interval_s=site.advisor.live_interval_s)
+    watch(poller, state, LiveWriter(folder, fingerprint(state.wires)), is_over=_paused)
+
+
+def _paused(pause_s: float) -> bool:
+    """Wait; whoever ends this process ends it here."""
+    time.sleep(pause_s)
+    return False
+
+
+def _end_with_input(folder: Path) -> None:
+    """End this process, and remove what it has left, when the advisor has gone."""
+    while os.read(0, 4096):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="opsk advisor: %(levelname)s %(message)s")
+    main(Path(sys.argv[1]))

@@ -1,0 +1,114 @@
+"""Computes advice in a process that can be killed, so that nobody waits for it longer than for an answer.
+
+It reads analysis requests from its standard input and writes the analyses to its standard output, each a frame of JSON
+as ``protocol`` describes them. It ends when its input ends, so none outlives the advisor.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from opsk.config import SiteConfig
+from opsk.errors import OpskError
+from opsk.units import GIB
+from opsk_jobcheck.service.analysis import Analysis, AnalysisRequest, Analyzer
+from opsk_jobcheck.submission.protocol import HEADER_BYTES, frame
+
+MAX_ADDRESS_SPACE_BYTES = 8 * GIB
+"""A script that makes the analysis grow beyond this kills only its own worker."""
+COLLECT_AFTER = (20_000, 10, 10)
+"""Objects made before Python looks for those that hang together; a script makes thousands, which go away by themselves.
+"""
+
+log = logging.getLogger(__name__)
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """Return the next frame's body, ``None`` at the end of the stream."""
+    header = stream.read(HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return None
+    body = stream.read(int.from_bytes(header, "big"))
+    return body if len(body) == int.from_bytes(header, "big") else None
+
+
+def run(make: Callable[[SiteConfig], Analyzer]) -> None:
+    """Serve analysis requests until the input ends; the first frame is the site configuration.
+
+    Parameters
+    ----------
+    make
+        Builds the analyzer; an ``OpskError`` from it is told to the advisor, which refuses to start.
+    """
+    incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(ConnectionError):  # an advisor that was killed waits for no answer
+        _serve(make, incoming, outgoing)
+
+
+def _serve(make: Callable[[SiteConfig], Analyzer], incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Serve analysis requests until the input ends.
+
+    Raises
+    ------
+    ConnectionError
+        The advisor has gone, and left an answer unread.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
+    setup = read_frame(incoming)
+    if setup is None:
+        return
+    try:
+        analyzer = make(SiteConfig.model_validate_json(setup))
+    except OpskError as error:
+        _send(outgoing, {"error": error.message, "hint": error.hint})
+        return
+    gc.collect()
+    gc.freeze()  # the fabric stays: looking through its objects again and again took 30 ms of some answers
+    gc.set_threshold(*COLLECT_AFTER)
+    _send(outgoing, {"ready": True})
+    while (body := read_frame(incoming)) is not None:
+        _send(outgoing, _analyze(analyzer, body))
+
+
+def _analyze(analyzer: Analyzer, body: bytes) -> dict[str, Any]:
+    """Return the packed advice, or what went wrong: the job must not suffer from our mistakes."""
+    try:
+        return {"advised": analyzer.analyze(AnalysisRequest.unpacked(json.loads(body))).packed()}
+    except Exception as error:
+        log.exception("no advice on a script")
+        return {"failed": type(error).__name__}
+
+
+def _send(stream: BinaryIO, document: dict[str, Any]) -> None:
+    """Write one frame."""
+    stream.write(frame(json.dumps(document).encode("ascii")))
+    stream.flush()
+
+
+def parse_analysis(document: dict[str, Any]) -> Analysis | None:
+    """Return the advice in a worker's answer, ``None`` when there is none."""
+    return Analysis.unpacked(document["advised"]) if "advised" in document else None
+
+
+if __name__ == "__main__":
+    import scipy.sparse  # noqa: F401 - else the first job that is placed waits for it
+
+    from opsk_jobcheck.service.site_analyzer import (
+        SiteAnalyzer,  # the advisor, which reads frames here, does not load all that
+    )
+
+    logging.basicConfig(level=logging.WARNING, format="opsk advisor worker: %(levelname)s %(message)s")
+    run(SiteAnalyzer)

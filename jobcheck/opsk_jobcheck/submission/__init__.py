@@ -1,0 +1,1 @@
+"""Holds what was asked of Slurm and how the hooks send it."""

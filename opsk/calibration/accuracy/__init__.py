@@ -1,0 +1,1 @@
+"""Measures how far predictions are from measured runs."""

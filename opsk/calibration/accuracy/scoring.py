@@ -1,0 +1,235 @@
+"""How far are predictions from what was measured, by GPU, kind, source and size, and how good are their ranges?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opsk.calibration.accuracy.predictions import Prediction
+from opsk.calibration.accuracy.reliability import Reliability, cards, died_of_fragmentation, outcomes, reliability_of
+from opsk.calibration.runs.conventions import published_quantity
+from opsk.calibration.runs.runs import Run
+from opsk.costmodel.uncertainty.verdict import Verdict
+
+UNDER_BY = 0.05
+"""Memory predicted lower than measured by more than this is what hurts: such a job may die."""
+RAN_BELOW = 0.85
+"""Of runs that filled at most this share of their GPU none may be called out of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One predicted number against its measurement: ``error`` is predicted / measured - 1."""
+
+    quantity: str
+    predicted: float
+    measured: float
+    half_width: float
+    is_held: bool
+    is_stated: bool
+
+    @property
+    def error(self) -> float:
+        """Relative error."""
+        return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRun:
+    """A run, its prediction, and how far that is off in time and memory; ``None`` where nothing is compared."""
+
+    run: Run
+    prediction: Prediction
+    time: Score | None
+    memory: Score | None
+
+
+def scored(run: Run, prediction: Prediction) -> ScoredRun:
+    """Return a run with its scores; rows whose source contradicts itself get none."""
+    return ScoredRun(run=run, prediction=prediction, time=_time(run, prediction), memory=_memory(run, prediction))
+
+
+def _time(run: Run, prediction: Prediction) -> Score | None:
+    """Return the score of what a run reports of its time."""
+    name = published_quantity(run)
+    if name is None or not run.is_time_scored:
+        return None
+    measured, predicted = getattr(run.measured, name), prediction.quantities[name]
+    return Score(
+        quantity=name,
+        predicted=predicted.expected,
+        measured=measured,
+        half_width=predicted.half_width,
+        is_held=predicted.holds(measured),
+        is_stated=run.states_time_inputs,
+    )
+
+
+def _memory(run: Run, prediction: Prediction) -> Score | None:
+    """Return the score of the memory that a run reports."""
+    measured, predicted = run.measured.peak_mem_bytes, prediction.memory_bytes
+    if measured is None or run.is_memory_unusable:
+        return None
+    return Score(
+        quantity=f"{run.measured.mem_definition}_bytes",
+        predicted=predicted.expected,
+        measured=measured,
+        half_width=predicted.half_width,
+        is_held=predicted.holds(measured),
+        is_stated=run.states_memory_inputs,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSummary:
+    """Errors of some rows: absolute ones, their bias, and how the ranges did [ratios].
+
+    ``under`` is the share predicted low by more than `UNDER_BY`; ``coverage`` the share of ranges that hold the truth.
+    """
+
+    rows: int
+    median_absolute_error: float
+    p90_absolute_error: float
+    mean_absolute_error: float
+    max_absolute_error: float
+    median_error: float
+    under: float
+    coverage: float
+    median_half_width: float
+
+
+def error_summary(scores: Sequence[Score]) -> ErrorSummary | None:
+    """Return the summary of scores, ``None`` of none."""
+    if not scores:
+        return None
+    absolute = sorted(abs(score.error) for score in scores)
+    return ErrorSummary(
+        rows=len(scores),
+        median_absolute_error=statistics.median(absolute),
+        p90_absolute_error=quantile(absolute, 0.9),
+        mean_absolute_error=statistics.fmean(absolute),
+        max_absolute_error=absolute[-1],
+        median_error=statistics.median(score.error for score in scores),
+        under=sum(score.error < -UNDER_BY for score in scores) / len(scores),
+        coverage=sum(score.is_held for score in scores) / len(scores),
+        median_half_width=statistics.median(score.half_width for score in scores),
+    )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values, linear between neighbours (as numpy's)."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+GROUPS: Mapping[str, Callable[[Run], str]] = {
+    "gpu": lambda run: run.gpu,
+    "arch": lambda run: run.group,
+    "source": lambda run: run.source,
+    "size": lambda run: size_class(run),
+}
+"""By what errors are told apart."""
+_SIZES_B = ((2, "below 2 B"), (10, "2 to 10 B"), (50, "10 to 50 B"), (200, "50 to 200 B"), (math.inf, "200 B and more"))
+
+
+def size_class(run: Run) -> str:
+    """Return the class of a model's size by its parameters."""
+    return next(name for limit, name in _SIZES_B if run.parameters / 1e9 < limit)
+
+
+def by_group(rows: Iterable[ScoredRun]) -> dict[str, dict[str, dict[str, ErrorSummary | None]]]:
+    """Return the errors of time and memory by GPU, kind of model, source and size; groups without any are left out."""
+    found: dict[str, dict[str, dict[str, ErrorSummary | None]]] = {}
+    rows = tuple(rows)
+    for group, key_of in GROUPS.items():
+        members: dict[str, list[ScoredRun]] = {}
+        for row in rows:
+            members.setdefault(key_of(row.run), []).append(row)
+        summaries = {
+            key: {
+                "time": error_summary([row.time for row in inside if row.time]),
+                "memory": error_summary([row.memory for row in inside if row.memory]),
+            }
+            for key, inside in members.items()
+        }
+        found[group] = {key: value for key, value in summaries.items() if any(value.values())}
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemoryCalls:
+    """What was said of runs that ran out of memory, and of runs that had room.
+
+    ``missed`` are ids that ran out and were called ``fits``; ``false_alarms`` ids that filled at most `RAN_BELOW` of
+    their GPU and were called ``oom``; ``fragmented`` ids that died far below their GPU's memory, which do not count.
+    """
+
+    out_of_memory: int
+    missed: tuple[str, ...]
+    had_room: int
+    false_alarms: tuple[str, ...]
+    fragmented: tuple[str, ...]
+
+
+def out_of_memory_calls(rows: Sequence[ScoredRun]) -> OutOfMemoryCalls:
+    """Return how often the verdict was wrong where it matters."""
+    fragmented = [row for row in rows if died_of_fragmentation(row.run, row.prediction)]
+    died = [row for row in rows if row.run.measured.is_oom and row not in fragmented]
+    roomy = [
+        row
+        for row in rows
+        if row.memory
+        and not row.run.measured.is_oom
+        and row.memory.measured <= RAN_BELOW * row.prediction.capacity_bytes
+    ]
+    return OutOfMemoryCalls(
+        out_of_memory=len(died),
+        missed=tuple(row.run.id for row in died if row.prediction.verdict is Verdict.FITS),
+        had_room=len(roomy),
+        false_alarms=tuple(row.run.id for row in roomy if row.prediction.verdict is Verdict.OOM),
+        fragmented=tuple(row.run.id for row in fragmented),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that is known of how good the predictions are; keys of the mappings are names of sets of rows."""
+
+    time: Mapping[str, ErrorSummary | None]
+    memory: Mapping[str, ErrorSummary | None]
+    groups: Mapping[str, Mapping[str, Mapping[str, ErrorSummary | None]]]
+    out_of_memory: OutOfMemoryCalls
+    reliability: Mapping[str, Reliability | None]
+
+
+def report_of(rows: Sequence[ScoredRun]) -> Report:
+    """Return the report of scored runs."""
+    times = [row.time for row in rows if row.time]
+    memories = [row.memory for row in rows if row.memory]
+    device = [score for score in memories if score.quantity == "device_bytes"]
+    pairs = [(row.run, row.prediction) for row in rows]
+    return Report(
+        time={
+            "all": error_summary(times),
+            "stated": error_summary([score for score in times if score.is_stated]),
+            "assumed": error_summary([score for score in times if not score.is_stated]),
+        },
+        memory={
+            "all": error_summary(memories),
+            "device, stated": error_summary([score for score in device if score.is_stated]),
+            "device, assumed": error_summary([score for score in device if not score.is_stated]),
+            "allocated": error_summary([score for score in memories if score.quantity == "allocated_bytes"]),
+            "reserved": error_summary([score for score in memories if score.quantity == "reserved_bytes"]),
+        },
+        groups=by_group(rows),
+        out_of_memory=out_of_memory_calls(rows),
+        reliability={
+            "ran or ran out": reliability_of(outcomes(pairs, is_measured=True)),
+            "all published": reliability_of(outcomes(pairs, is_measured=False)),
+            "cards": reliability_of(cards(pairs)),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Fits efficiency parameters to measured runs."""

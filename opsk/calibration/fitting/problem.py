@@ -1,0 +1,222 @@
+"""The least squares problem of a fit: weighed, robust errors of runs, priors of parameters, offsets of sources.
+
+Its vector has the free parameters first, then the offset of each source and family of software, in units of the
+offsets' standard deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import block_diag
+from scipy.optimize import lsq_linear
+
+from opsk.calibration.fitting.free_parameters import FreeParameters
+from opsk.calibration.fitting.parameters import MEMBERED, POOLED, ParameterSpace, groups
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.table import BoolColumn, FloatColumn
+
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e6
+_TOLERANCE = 1e-5
+"""Share of the cost by which the last step must lower it."""
+_MOST_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RobustProblem:
+    """Find the vector with the least ``sum(weights * soft_l1(residuals)) + sum((prior @ vector - offset)^2)``.
+
+    ``residuals`` are in standard deviations of their noise; ``slopes`` is their Jacobian, shape (residuals, vector).
+    Soft L1 is 2 (sqrt(1 + r^2) - 1): squares for small residuals, absolute values for large ones.
+    """
+
+    residuals: Callable[[FloatColumn], FloatColumn]
+    slopes: Callable[[FloatColumn, FloatColumn], FloatColumn]
+    weights: FloatColumn
+    prior: FloatColumn
+    offset: FloatColumn
+    low: FloatColumn
+    high: FloatColumn
+
+    def cost(self, vector: FloatColumn, residuals: FloatColumn) -> float:
+        """Return what is to be made small."""
+        robust = 2.0 * (np.sqrt(1.0 + residuals**2) - 1.0)
+        return float(self.weights @ robust + np.sum((self.prior @ vector - self.offset) ** 2))
+
+    def curvature(self, residuals: FloatColumn, slopes: FloatColumn) -> FloatColumn:
+        """Return half the second derivative of the cost, residuals taken as linear in the vector."""
+        found: FloatColumn = slopes.T @ (self.pull(residuals)[:, None] * slopes) + self.prior.T @ self.prior
+        return found
+
+    def solve(self, start: FloatColumn) -> tuple[FloatColumn, int]:
+        """Return the best vector, and how many steps it took."""
+        vector = np.clip(start, self.low, self.high)
+        residuals = self.residuals(vector)
+        cost, damping = self.cost(vector, residuals), _FIRST_DAMPING
+        for step in range(1, _MOST_STEPS + 1):
+            slopes = self.slopes(vector, residuals)
+            curvature = self.curvature(residuals, slopes)
+            downhill = -(slopes.T @ (self.pull(residuals) * residuals))
+            downhill -= self.prior.T @ (self.prior @ vector - self.offset)
+            before = cost
+            while damping <= _MOST_DAMPING:
+                tried = self._move(vector, curvature, downhill, damping)
+                tried_residuals = self.residuals(tried)
+                tried_cost = self.cost(tried, tried_residuals)
+                if tried_cost < cost:
+                    vector, residuals, cost = tried, tried_residuals, tried_cost
+                    damping = max(damping / 10.0, _LEAST_DAMPING)
+                    break
+                damping *= 10.0
+            if before - cost <= _TOLERANCE * before:
+                return vector, step
+        return vector, _MOST_STEPS
+
+    def pull(self, residuals: FloatColumn) -> FloatColumn:
+        """Return the weight of every residual as soft L1 reweighs it."""
+        found: FloatColumn = self.weights / np.sqrt(1.0 + residuals**2)
+        return found
+
+    def _move(self, vector: FloatColumn, curvature: FloatColumn, downhill: FloatColumn, damping: float) -> FloatColumn:
+        """Return the vector after one damped step inside the bounds."""
+        factor = np.linalg.cholesky(curvature + damping * np.diag(np.diag(curvature)))
+        room_below, room_above = self.low - vector, self.high - vector
+        fixed = room_below >= room_above
+        step: FloatColumn = lsq_linear(
+            factor.T,
+            np.linalg.solve(factor, downhill),
+            (
+                np.where(fixed, -np.inf, np.minimum(room_below, 0.0)),
+                np.where(fixed, np.inf, np.maximum(room_above, 0.0)),
+            ),
+            method="bvls",
+        ).x
+        found: FloatColumn = np.clip(vector + step, self.low, self.high)
+        return found
+
+
+DIFFERENCE = 1e-2
+"""Distance over which slopes are taken: a hundredth of the scale of a logit, a logarithm, or an overlap."""
+
+Noise = Mapping[bool, float]
+"""Standard deviation of ln(predicted / measured) of one run, of those with every input stated and of the others."""
+
+
+class Rows(Protocol):
+    """Measured runs that can be predicted with one set of efficiencies after another."""
+
+    is_stated: BoolColumn
+    weights: FloatColumn
+    columns: dict[str, npt.NDArray[Any]]
+
+    def log_errors(self, efficiency: Efficiency) -> FloatColumn:
+        """Return ln(predicted / measured) of every run."""
+
+
+class FitProblem:
+    """What a fit makes small, for some runs and the parameters that it moves."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        parameters: FreeParameters,
+        offsets: FloatColumn,
+    ) -> None:
+        self.rows, self.parameters, self.offsets = rows, parameters, offsets
+
+    @property
+    def space(self) -> ParameterSpace:
+        """All parameters, free or not."""
+        return self.parameters.space
+
+    def start(self, whole: FloatColumn, offsets: FloatColumn | None = None) -> FloatColumn:
+        """Return the vector at given coordinates of all parameters."""
+        own = np.zeros(self.offsets.shape[1]) if offsets is None else offsets
+        return np.concatenate([self.parameters.part(whole), own])
+
+    def split(self, vector: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
+        """Return the coordinates of all parameters, and the offsets."""
+        size = len(self.parameters)
+        return self.parameters.whole(vector[:size]), vector[size:]
+
+    def errors(self, vector: FloatColumn) -> FloatColumn:
+        """Return ln(predicted / measured) of every run, without offsets."""
+        return self.rows.log_errors(self.space.efficiency(self.split(vector)[0]))
+
+    def moved(self, vector: FloatColumn) -> FloatColumn:
+        """Return the same with the offsets of the sources."""
+        found: FloatColumn = self.errors(vector) + self.offsets @ self.split(vector)[1]
+        return found
+
+    def robust(self, noise: Noise) -> RobustProblem:
+        """Return the problem for a noise of single runs."""
+        scale = self.noise(noise)
+        count = self.offsets.shape[1]
+        prior, prior_offset = self.parameters.prior_matrix()
+        low, high = self.parameters.bounds()
+        free = np.full(count, np.inf)
+        return RobustProblem(
+            residuals=lambda vector: self.moved(vector) / scale,
+            slopes=lambda vector, residuals: self.slopes(vector, residuals * scale) / scale[:, None],
+            weights=self.rows.weights,
+            prior=block_diag(prior, np.eye(count)),
+            offset=np.concatenate([prior_offset, np.zeros(count)]),
+            low=np.concatenate([low, -free]),
+            high=np.concatenate([high, free]),
+        )
+
+    def noise(self, noise: Noise) -> FloatColumn:
+        """Return the standard deviation of every run's ln(predicted / measured)."""
+        return np.where(self.rows.is_stated, noise[True], noise[False])
+
+    def slopes(self, vector: FloatColumn, moved: FloatColumn) -> FloatColumn:
+        """Return the change of every run's ln(predicted) with every entry of the vector, shape (runs, entries)."""
+        errors = moved - self.offsets @ self.split(vector)[1]
+        own = self.sensitivity(self.split(vector)[0], errors) @ self.parameters.followed
+        return np.hstack([own, self.offsets])
+
+    def sensitivity(
+        self, whole: FloatColumn, errors: FloatColumn | None = None, *, everything: bool = False
+    ) -> FloatColumn:
+        """Return the change of every run's ln(predicted) with every parameter, shape (runs, parameters).
+
+        Those that move with no free parameter are left at 0, unless ``everything`` is asked for.
+        """
+        before = self.rows.log_errors(self.space.efficiency(whole)) if errors is None else errors
+        found = np.zeros((len(before), len(whole)))
+        step = np.where(whole + DIFFERENCE > self.space.bounds()[1], -DIFFERENCE, DIFFERENCE)
+        for group in groups(self.space):
+            if not everything and all(self.parameters.leaders[place] < 0 for place in group):
+                continue
+            moved = whole.copy()
+            moved[list(group)] += step[list(group)]
+            change = self.rows.log_errors(self.space.efficiency(moved)) - before
+            for place in group:
+                found[:, place] = np.where(self.belongs(place), change / step[place], 0.0)
+        return found
+
+    def belongs(self, place: int) -> BoolColumn:
+        """Return which runs a parameter acts on by itself; a shared value acts through its members."""
+        item = self.space.parameters[place]
+        if item.section not in MEMBERED:
+            return np.ones(len(self.rows.weights), dtype=np.bool_)
+        known = {other.member for other in self.space.parameters if other.section == item.section}
+        column = self.rows.columns[item.section]
+        if item.member == POOLED:
+            return ~np.isin(column.astype(str), sorted(known - {POOLED}))
+        return np.asarray(column == item.member)
+
+    def evidence(self, vector: FloatColumn, noise: Noise) -> FloatColumn:
+        """Return what the runs alone tell of all parameters and then of the offsets: half the cost's curvature."""
+        whole, _ = self.split(vector)
+        problem = self.robust(noise)
+        scale = self.noise(noise)
+        errors = self.errors(vector)
+        slopes = np.hstack([self.sensitivity(whole, errors, everything=True), self.offsets]) / scale[:, None]
+        pull = problem.pull(self.moved(vector) / scale)
+        found: FloatColumn = slopes.T @ (pull[:, None] * slopes)
+        return found

@@ -1,0 +1,1 @@
+"""Reads a table of measured runs into models, plans and clusters."""

@@ -1,0 +1,168 @@
+"""On which machine did a row run? The catalogue's GPU and node, with what the row states in its place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from opsk.calibration.runs.cells import Cells
+from opsk.errors import InputError
+from opsk.hardware import catalog
+from opsk.hardware.spec import ClusterSpec, GpuSpec, NicSpec, NodeSpec
+from opsk.units import GB, as_gbit_per_s, gbit_per_s
+
+DIES_OF_A_PACKAGE = 2
+MAX_HINT = 120
+_PACKAGE_FROM = 1.7
+"""A row whose GPU has this many times the memory of the catalogue's counts packages of two dies (MI250X)."""
+_SAME_MEMORY = 0.08
+"""Labels count in 10^9 or 2^30 bytes, and leave out what the device reserves: up to this is the same size [ratio]."""
+_SAME_GPU = 0.15
+"""A variant of the same form factor with another memory, up to this, is taken before one of another form [ratio]."""
+
+
+def gpu_of(cells: Cells) -> GpuSpec | None:
+    """Return the GPU of a row, the variant whose memory is nearest to the stated one; notes what is wrong."""
+    name, memory_gb = cells.text("gpu"), cells.quantity("gpu_mem_gb")
+    if not name:
+        cells.wrong.append("gpu is not stated")
+        return None
+    try:
+        first, others = catalog.resolve_gpu(name)
+    except InputError as error:
+        cells.wrong.append(f"{error.message} ({error.hint.partition(';')[0][:MAX_HINT]})")
+        return None
+    if memory_gb is None:
+        if others:
+            cells.assume("cluster.gpu", first.name, f"{name} may also be {', '.join(others)}")
+        return first
+    variants = [first, *(catalog.gpu(other) for other in others)]
+    form = _form(first)
+
+    def distance(spec: GpuSpec) -> tuple[bool, bool, float]:
+        miss = abs(spec.memory_bytes / GB / memory_gb - 1)
+        return miss > _SAME_GPU, _form(spec) != form, miss
+
+    nearest = min(variants, key=distance)
+    if memory_gb * GB > _PACKAGE_FROM * nearest.memory_bytes:
+        return _variant(nearest.name, dies=DIES_OF_A_PACKAGE, memory_gb=0.0)
+    if distance(nearest)[2] > _SAME_MEMORY:
+        cells.assume("cluster.gpu", nearest.name, f"with {memory_gb:g} GB, which no variant of the catalogue has")
+        return _variant(nearest.name, dies=1, memory_gb=memory_gb)
+    return nearest
+
+
+def _form(spec: GpuSpec) -> str:
+    """Return the form factor in a catalogue name: ``sxm``, ``pcie``, ``nvl`` or nothing."""
+    return next((word for word in ("sxm", "pcie", "nvl") if word in spec.name), "")
+
+
+@lru_cache(maxsize=4096)
+def _variant(name: str, *, dies: int, memory_gb: float) -> GpuSpec:
+    """Return so many dies of a GPU as one device, with its own memory where ``memory_gb`` is given."""
+    die = catalog.gpu(name)
+    usable = None if die.usable_bytes is None else dies * die.usable_bytes
+    return replace(
+        die,
+        memory_bytes=int(memory_gb * GB) if memory_gb else dies * die.memory_bytes,
+        usable_bytes=None if memory_gb else usable,
+        hbm_bytes_per_s=dies * die.hbm_bytes_per_s,
+        peak_flop_per_s={kind: dies * peak for kind, peak in die.peak_flop_per_s.items()},
+        tdp_w=dies * die.tdp_w,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What a row's cluster is made of; equal ones are one cluster for the cost model."""
+
+    gpu: str
+    dies: int
+    memory_gb: float
+    hb_gbps: float
+    gpus_per_node: int
+    nic_gbps: float
+    nics: int
+    hb_domain_gpus: int
+    nodes: int
+
+
+def cluster_of(cells: Cells, gpu: GpuSpec, gpus: int) -> ClusterSpec:
+    """Return the cluster of a row that runs on ``gpus`` GPUs; a fabric is assumed only where it is used."""
+    usual, found = _named_node(cells.text("system").lower(), gpu.name) or _usual_node(gpu.name)
+    per_node = cells.size("gpus_per_node")
+    if per_node is None:
+        per_node = usual.gpus
+        if gpus > 1:
+            cells.assume("cluster.gpus_per_node", per_node, f"as in a {usual.name}")
+    domain = per_node if usual.hb_domain_gpus == usual.gpus else usual.hb_domain_gpus
+    nic_gbps, nics = cells.quantity("nic_gbps"), cells.size("nics_per_node")
+    if nic_gbps is None:
+        nic_gbps = as_gbit_per_s(usual.nic_bytes_per_s_per_gpu)
+        if gpus > max(per_node, domain):
+            cells.assume(
+                "cluster.nic_gbps", nic_gbps, f"as in a {usual.name}" if found else "InfiniBand HDR, 200 Gbit/s"
+            )
+    one = catalog.gpu(gpu.name)
+    dies = round(gpu.tdp_w / one.tdp_w)
+    kind = Machinery(
+        gpu=gpu.name,
+        dies=dies,
+        memory_gb=0.0 if gpu.memory_bytes == dies * one.memory_bytes else gpu.memory_bytes / GB,
+        hb_gbps=cells.quantity("intra_node_gbps") or as_gbit_per_s(usual.gpu.hb_bytes_per_s),
+        gpus_per_node=per_node,
+        nic_gbps=nic_gbps,
+        nics=nics or per_node,
+        hb_domain_gpus=domain,
+        nodes=-(-gpus // per_node),
+    )
+    return _built(kind)
+
+
+def _named_node(words: str, gpu: str) -> tuple[NodeSpec, bool] | None:
+    """Return the node of the catalogue, or of its cluster, that a row names, if it has this chip."""
+    chip = gpu.partition("-")[0]
+    for name, node in _named_clusters():
+        if node.gpu.name.partition("-")[0] == chip and re.search(rf"\b{re.escape(name)}\b", words):
+            return node, True
+    return None
+
+
+@lru_cache(maxsize=1)
+def _named_clusters() -> tuple[tuple[str, NodeSpec], ...]:
+    """Return the names of the catalogue's clusters with their nodes."""
+    return tuple((name.replace("-", " "), catalog.cluster(name).node) for name in catalog.names("cluster"))
+
+
+@lru_cache(maxsize=4096)
+def _usual_node(gpu: str) -> tuple[NodeSpec, bool]:
+    """Return the catalogue's first node with a GPU, or one made up for a GPU that no node of it has."""
+    for name in catalog.names("node"):
+        node = catalog.node(name)
+        if node.gpu.name == gpu:
+            return node, True
+    spec = catalog.gpu(gpu)
+    domain = 8 if spec.hb_bytes_per_s else 1
+    return NodeSpec(
+        name="eight-GPU node", gpu=spec, gpus=8, nic=catalog.nic("hdr"), nics=8, hb_domain_gpus=domain
+    ), False
+
+
+@lru_cache(maxsize=4096)
+def _built(kind: Machinery) -> ClusterSpec:
+    """Return a cluster; rows with the same machinery share one object."""
+    is_usual = kind.dies == 1 and not kind.memory_gb
+    spec = catalog.gpu(kind.gpu) if is_usual else _variant(kind.gpu, dies=kind.dies, memory_gb=kind.memory_gb)
+    spec = replace(spec, hb_bytes_per_s=gbit_per_s(kind.hb_gbps))
+    # the row's rate is a GPU's share of its node; fewer NICs carry more each
+    nic = NicSpec(name="as stated", bytes_per_s=gbit_per_s(kind.nic_gbps) * kind.gpus_per_node / kind.nics)
+    node = NodeSpec(
+        name="as stated",
+        gpu=spec,
+        gpus=kind.gpus_per_node,
+        nic=nic,
+        nics=kind.nics,
+        hb_domain_gpus=kind.hb_domain_gpus,
+    )
+    return ClusterSpec(name="as stated", node=node, nodes=kind.nodes, fabric="fat-tree")

@@ -1,0 +1,337 @@
+"""Which shape had the model of a row? Stated sizes first, then the public model of that name, then the usual shape.
+
+Where a size is missing and no public model has it, it is solved for from the published number of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
+
+from opsk.calibration.runs.cells import Cells
+from opsk.calibration.runs.mixers import take_mixers
+from opsk.calibration.runs.software import RunSoftware, is_tuned
+from opsk.workload.defaults import GPT2_VOCAB, LLAMA2_VOCAB, LLAMA3_VOCAB
+from opsk.workload.model import ModelShape
+from opsk.workload.public_models.lookup import public_model
+
+HEAD_DIM = 128
+WIDTH_OVER_LAYERS = 128
+"""Width over depth of GPT-3 175B, Llama 7B and 13B; the depth of a model that nothing but its size is known of."""
+OFF_BY = 0.1
+"""How far the parameters of the usual shape may lie from the stated ones before the MLP is solved for [ratio]."""
+MAX_LAYERS = 1000
+TUNED_SEQ = 512
+"""Tokens to which samples of instructions are cut (train.py of tatsu-lab/stanford_alpaca)."""
+LONGEST_SEQ = 8192
+"""Tokens up to which a public model's length is taken for that of its training: it was extended afterwards."""
+_RATIO = re.compile(r"\d{1,3}(?:\.\d{1,4})?|\d{1,3}/[1-9]\d{0,2}", re.ASCII)
+_SIZE_IN_NAME = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?)\s?([bBmM])(?![\w.])", re.ASCII)
+"""A number of parameters such as ``7B`` that stands by itself: not the ``7B`` of ``8x7B``."""
+_LLAMA_2 = re.compile(r"llama[ _-]?[12](?![\w.])", re.IGNORECASE)
+"""Models whose names say that they have the tokenizer of Llama 1 and 2: not "llama-1B"."""
+_FFN_MULTIPLE = 256
+_PLAIN_WORDS = ("gpt", "opt", "bloom", "mpt", "falcon", "pythia", "neox", "cerebras", "turing", "mt-nlg", "bert", "t5")
+_PLAIN_ARCHITECTURES = ("gpt", "gpt2", "gpt3", "bert", "encoder", "t5", "opt", "bloom", "mpt", "falcon")
+_EXPERT_ARCHITECTURES = ("moe", "mla", "mixtral", "deepseek")
+_COLUMNS = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "heads": "heads",
+    "kv_heads": "kv_heads",
+    "ffn": "ffn_hidden",
+    "vocab": "vocab",
+    "seq": "seq_len",
+    "experts": "experts",
+    "top_k": "topk",
+}
+_SAME_MODEL = ("layers", "hidden", "heads", "kv_heads", "experts")
+"""Stated sizes that must agree before the rest is taken from the public model of the same name."""
+_OWN_COLUMNS = ("head_dim", "kv_lora_rank", "qk_rope_dim", "v_head_dim", "shared_ffn")
+_OWN_COUNTS = ("q_lora_rank", "dense_layers", "shared_experts", "mtp_layers")
+_FLAGS = {
+    "gated_mlp": ("gated_mlp",),
+    "tied_embeddings": ("tied_embeddings",),
+    "linear_bias": ("qkv_bias", "output_bias", "mlp_bias"),
+    "qk_norm": ("qk_norm",),
+}
+"""Columns that say yes or no of a model, and the fields of its shape that they decide."""
+_UNEVEN_ROUTING = 1.5
+"""Work of the busiest expert-parallel rank over the mean where routing is natural: an auxiliary loss leaves the busiest
+expert 1.5 to 1.7 times the mean (MaxVio of 0.5 to 0.7 in arXiv 2408.15664, recalled, not read again)."""
+_CAPACITY = 1.0
+
+
+def model_of(cells: Cells, software: RunSoftware, *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of a row's model; what is wrong or cannot be found out is noted."""
+    stated = {name: value for name, column in _COLUMNS.items() if (value := cells.size(column)) is not None}
+    is_moe = cells.text("arch").lower() in _EXPERT_ARCHITECTURES or "experts" in stated
+    if is_moe and "ffn" in stated:
+        stated["expert_ffn"] = stated.pop("ffn")
+    stated |= _other_sizes(cells, stated, is_moe=is_moe)
+    if "seq" not in stated and is_tuned(cells) and not cells.flag("packed"):
+        why = "samples of instructions have a few hundred tokens; Stanford Alpaca cuts them at 512"
+        stated["seq"] = int(cells.assume("model.seq", TUNED_SEQ, why))
+    values = dict(stated) | _kinds(cells)
+    public = None if cells.wrong else _public(cells, stated)
+    if public is not None:
+        _take_public(cells, values, public)
+    else:
+        _take_usual(cells, values, software, is_moe=is_moe)
+    if cells.wrong:
+        return None
+    return _shape(cells, values, fused_attention=fused_attention)
+
+
+def _other_sizes(cells: Cells, stated: Mapping[str, int], *, is_moe: bool) -> dict[str, Any]:
+    """Return the sizes whose columns few models need."""
+    found: dict[str, Any] = {name: value for name in _OWN_COLUMNS if (value := cells.size(name)) is not None}
+    found |= {name: value for name in _OWN_COUNTS if (value := cells.count(name)) is not None}
+    plain = cells.size("qk_nope_dim")
+    if "kv_lora_rank" in found and plain is not None:
+        found["head_dim"] = plain + found.get("qk_rope_dim", 0)
+    if is_moe and (width := cells.size("dense_ffn")) is not None:
+        found["ffn"] = width
+    ratio = _ratio(cells)
+    if ratio and "hidden" in stated and "ffn" not in stated and not is_moe:
+        found["ffn"] = _up(int(ratio * stated["hidden"]), _FFN_MULTIPLE)
+    return found
+
+
+def _ratio(cells: Cells) -> Fraction | None:
+    """Return the width of the MLP over that of the model, where it is stated."""
+    text = cells.text("mlp_ratio")
+    if not text:
+        return None
+    if not _RATIO.fullmatch(text):
+        cells.wrong.append(f"mlp_ratio is {text[:40]!r}, must be a number or a fraction such as 8/3")
+        return None
+    return Fraction(text)
+
+
+def _kinds(cells: Cells) -> dict[str, Any]:
+    """Return what the row says of the kind of its layers."""
+    found: dict[str, Any] = {}
+    for column, names in _FLAGS.items():
+        if (said := cells.flag(column)) is not None:
+            found |= dict.fromkeys(names, said)
+    if positions := cells.choice("positions"):
+        found["learned_positions"] = positions == "learned"
+    if norm := cells.choice("norm"):
+        found["norm_bias"] = norm == "layernorm"
+    if (rate := cells.share("dropout")) is not None:
+        found["dropout"] = rate > 0
+    return found
+
+
+def _public(cells: Cells, stated: Mapping[str, int]) -> ModelShape | None:
+    """Return the public model of the row's name, unless a stated size says that it is another one."""
+    if all(name in stated for name in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "head_dim")):
+        return None
+    for name in _spellings(cells.text("model")):
+        shape = public_model(name)
+        if shape is not None and all(
+            stated.get(size, getattr(shape, size)) == getattr(shape, size) for size in _SAME_MODEL
+        ):
+            return shape
+    return None
+
+
+def _spellings(name: str) -> list[str]:
+    """Return the names that a cell may mean: as it stands, without what is in brackets, and that alone."""
+    inside = re.findall(r"\(([^()]{2,60})\)", name)
+    return [name, re.sub(r"\s*\([^()]*\)", "", name), *inside] if name else []
+
+
+def _take_public(cells: Cells, values: dict[str, Any], public: ModelShape) -> None:
+    """Fill in what the public model has and the row does not state."""
+    why = f"the public model {public.name}"
+    plain = {item.name: item.default for item in fields(ModelShape)}
+    for name, default in plain.items():
+        value = getattr(public, name) if name != "seq" else min(public.seq, LONGEST_SEQ)
+        if name in values or name in ("name", "flash_attention"):
+            continue
+        values[name] = value
+        follows = name == "head_dim" and value * values["heads"] == values["hidden"]
+        if (name == "gated_mlp" or value != default) and not follows:
+            cells.assume(f"model.{name}", value, why)
+
+
+def _take_usual(cells: Cells, values: dict[str, Any], software: RunSoftware, *, is_moe: bool) -> None:
+    """Fill in the usual shape of a GPT, a Llama or a mixture of experts."""
+    gated = values.setdefault("gated_mlp", None)
+    if gated is None:
+        gated = values["gated_mlp"] = _is_gated(cells)
+    values.setdefault("tied_embeddings", not gated)
+    values.setdefault("learned_positions", not gated)
+    if "seq" not in values:
+        length = 2048 if software.year <= 2022 or not gated else 4096
+        values["seq"] = cells.assume("model.seq", length, f"usual in {software.year}")
+    if "vocab" not in values:
+        values["vocab"] = _vocab(cells, software, gated=gated)
+    if is_moe:
+        _take_experts(cells, values)
+    _take_size(cells, values, gated=gated)
+    if cells.wrong:
+        return
+    _take_heads(cells, values)
+    if "ffn" not in values:
+        _take_ffn(cells, values, gated=gated, is_moe=is_moe)
+    if is_moe and "expert_ffn" not in values:
+        values["expert_ffn"] = cells.assume("model.expert_ffn", values["ffn"], "an expert is as wide as the dense MLP")
+
+
+def _is_gated(cells: Cells) -> bool:
+    """Return whether the MLP has three matrices, by the kind of model."""
+    architecture, name = cells.text("arch").lower(), cells.text("model").lower()
+    if architecture in _PLAIN_ARCHITECTURES:
+        return False
+    if architecture:
+        return True
+    return bool(cells.assume("model.gated_mlp", not any(word in name for word in _PLAIN_WORDS), "by the model's name"))
+
+
+def _vocab(cells: Cells, software: RunSoftware, *, gated: bool) -> int:
+    """Return the vocabulary that was usual."""
+    if not gated or "gpt" in cells.text("model").lower():
+        padded = _up(GPT2_VOCAB, 128 * (cells.size("tp") or 1))
+        return int(cells.assume("model.vocab", padded, "GPT-2's tokenizer, padded as Megatron-LM does"))
+    if software.year <= 2023 or _LLAMA_2.search(cells.text("model")):
+        return int(cells.assume("model.vocab", LLAMA2_VOCAB, "Llama's tokenizer"))
+    return int(cells.assume("model.vocab", LLAMA3_VOCAB, "Llama 3's tokenizer"))
+
+
+def _take_experts(cells: Cells, values: dict[str, Any]) -> None:
+    """Fill in how many experts there are and how many a token passes."""
+    if "experts" not in values:
+        values["experts"] = cells.assume("model.experts", 8, "eight experts are usual where nothing is stated")
+    if "top_k" not in values:
+        values["top_k"] = cells.assume("model.top_k", min(2, values["experts"]), "two experts a token")
+
+
+def _take_size(cells: Cells, values: dict[str, Any], *, gated: bool) -> None:
+    """Fill in layers and width, from the number of parameters where one of them is missing."""
+    if "layers" in values and "hidden" in values:
+        return
+    params_b = cells.quantity("params_b") or _named_size(cells)
+    if params_b is None:
+        missing = [name for name in ("layers", "hidden") if name not in values]
+        cells.wrong.append(f"{' and '.join(missing)} not stated, and no params_b to find out from")
+        return
+    parameters = params_b * 1e9
+    if "hidden" not in values and "layers" not in values:
+        depth = (parameters / (12 * WIDTH_OVER_LAYERS**2)) ** (1 / 3)
+        layers = max(round(depth / 4) * 4, 4)
+        values["layers"] = cells.assume("model.layers", layers, f"width over depth of {WIDTH_OVER_LAYERS}, as GPT-3's")
+    why = f"fits {params_b:g} billion parameters"
+    if "hidden" not in values:
+        found = _best(values, "hidden", parameters, gated=gated, step=128, most=1 << 17)
+        values["hidden"] = cells.assume("model.hidden", found, why)
+    else:
+        step = cells.size("pp") or 1
+        step = step if step <= MAX_LAYERS // 4 else 1
+        found = _best(values, "layers", parameters, gated=gated, step=1, most=MAX_LAYERS)
+        nearest = max(round(found / step), 1) * step
+        values["layers"] = cells.assume("model.layers", nearest if abs(nearest - found) <= 1 else found, why)
+
+
+def _named_size(cells: Cells) -> float | None:
+    """Return the billions of parameters that the model's name tells, ``None`` where it tells none."""
+    found = _SIZE_IN_NAME.search(cells.text("model"))
+    return float(found[1]) * {"b": 1.0, "m": 1e-3}[found[2].lower()] if found and float(found[1]) > 0 else None
+
+
+def _best(values: Mapping[str, Any], name: str, parameters: float, *, gated: bool, step: int, most: int) -> int:
+    """Return the size, a multiple of ``step``, with which the parameters come nearest to the published ones."""
+
+    def miss(count: int) -> float:
+        return abs(_parameters({**values, name: count * step}, gated=gated) / parameters - 1)
+
+    low, high = 1, max(most // step, 1)
+    while low < high:  # parameters grow with every size: bisect for the first that is not too small
+        middle = (low + high) // 2
+        if _parameters({**values, name: middle * step}, gated=gated) < parameters:
+            low = middle + 1
+        else:
+            high = middle
+    return min((max(low - 1, 1), low), key=miss) * step
+
+
+def _parameters(values: Mapping[str, Any], *, gated: bool) -> float:
+    """Return about how many parameters a shape has; sizes that are still missing are the usual ones."""
+    hidden, layers = float(values["hidden"]), float(values["layers"])
+    heads = values.get("heads") or max(hidden // HEAD_DIM, 1)
+    width = heads * values["head_dim"] if "head_dim" in values else hidden
+    kv_width = width * (values.get("kv_heads") or heads) / heads
+    matrices = 3 if gated else 2
+    ffn = values.get("ffn") or _usual_ffn(int(hidden), gated=gated)
+    experts = values.get("experts", 0)
+    inner = experts * values.get("expert_ffn", ffn) if experts else ffn
+    ends = (1 if values.get("tied_embeddings", True) else 2) * values["vocab"] * hidden
+    return float(layers * (2 * hidden * (width + kv_width) + matrices * hidden * inner) + ends)
+
+
+def _usual_ffn(hidden: int, *, gated: bool) -> int:
+    """Return the inner width of GPT's MLP (4 h) and of Llama's (8/3 h, up to a multiple of 256)."""
+    return _up(8 * hidden // 3, _FFN_MULTIPLE) if gated else 4 * hidden
+
+
+def _take_heads(cells: Cells, values: dict[str, Any]) -> None:
+    """Fill in heads, key and value heads, and the width of a head."""
+    hidden = values["hidden"]
+    if "heads" not in values:
+        tp = cells.size("tp") or 1
+        groups = math.lcm(tp, values.get("kv_heads") or 1)
+        fitting = [heads for heads in range(1, min(hidden, 1024) + 1) if hidden % heads == 0 and heads % groups == 0]
+        heads = min(fitting or [1], key=lambda heads: abs(math.log(hidden / heads / HEAD_DIM)))
+        values["heads"] = cells.assume("model.heads", heads, f"heads about {HEAD_DIM} wide")
+    if "kv_heads" not in values:
+        values["kv_heads"] = cells.assume("model.kv_heads", values["heads"], "every head has its own key and value")
+    if "head_dim" not in values:
+        values["head_dim"] = max(hidden // values["heads"], 1)
+        if hidden % values["heads"]:
+            cells.assume("model.head_dim", values["head_dim"], f"hidden {hidden} / heads {values['heads']}")
+
+
+def _take_ffn(cells: Cells, values: dict[str, Any], *, gated: bool, is_moe: bool) -> None:
+    """Fill in the MLP: the usual one, or the one that gives the published number of parameters."""
+    hidden, params_b = values["hidden"], cells.quantity("params_b")
+    usual = _usual_ffn(hidden, gated=gated)
+    rule = f"8/3 of hidden {hidden}, up to a multiple of 256" if gated else f"4 x hidden {hidden}"
+    chosen = usual
+    if params_b is not None and not is_moe:
+        parameters = params_b * 1e9
+        if abs(_parameters({**values, "ffn": usual}, gated=gated) / parameters - 1) > OFF_BY:
+            chosen = _best(values, "ffn", parameters, gated=gated, step=256, most=1 << 18)
+            rule = f"fits {params_b:g} billion parameters"
+    values["ffn"] = chosen
+    if not is_moe or "expert_ffn" not in values:
+        cells.assume("model.ffn", chosen, rule)
+
+
+def _shape(cells: Cells, values: dict[str, Any], *, fused_attention: bool) -> ModelShape | None:
+    """Return the shape of complete values; one that cannot be is noted."""
+    values["flash_attention"] = fused_attention
+    capacity = cells.quantity("capacity_factor")
+    if capacity is not None:
+        values["capacity_factor"] = capacity
+    elif cells.choice("moe_drop") == "drop":
+        values["capacity_factor"] = cells.assume("model.capacity_factor", _CAPACITY, "no capacity is stated")
+    if cells.flag("moe_balanced") is False:
+        values["expert_imbalance"] = cells.assume("model.expert_imbalance", _UNEVEN_ROUTING, "routing is natural")
+    take_mixers(cells, values)
+    if not values.get("experts"):
+        for name in ("top_k", "shared_experts", "expert_ffn", "dense_layers", "shared_ffn"):
+            values.pop(name, None)
+    elif not values.get("ffn"):
+        values["ffn"] = values["expert_ffn"]
+    return ModelShape(name=cells.text("model") or "model", **values)
+
+
+def _up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple

@@ -1,0 +1,397 @@
+"""How was the run of a row cut over GPUs: what does the row say, and what does it leave open?
+
+What is open is settled by `opsk.calibration.runs.plan_choice`, and listed as assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from opsk.calibration.runs.cells import MAX_SHOWN, Cells
+from opsk.calibration.runs.cluster import cluster_of
+from opsk.calibration.runs.plan_choice import FITS_FROM, Stated, candidate_plans, likeliest_plan
+from opsk.calibration.runs.software import (
+    RunSoftware,
+    adapters_of,
+    attention_of,
+    details_of,
+    experts_of,
+    has_varied_lengths,
+    is_compiled,
+    loss_of,
+    micro_batch_of,
+    offload_of,
+    optimizer_of,
+    optimizer_step_of,
+    pipelines_tensor_parallel,
+    recompute_of,
+    sharding_of,
+    states_of,
+    uses_cuda_graphs,
+)
+from opsk.costmodel.memory.states import RECIPES
+from opsk.costmodel.predict import predict
+from opsk.costmodel.sizes.formats import FORMAT_BYTES
+from opsk.costmodel.table import PlanTable
+from opsk.hardware.spec import ClusterSpec, GpuSpec
+from opsk.workload.model import ModelShape
+from opsk.workload.modules import OffloadModule, RecomputeModule, sorted_words
+from opsk.workload.plan import Optimizer, Plan, Precision, Recompute, Schedule, Sharding, Software, StateFormat, States
+from opsk.workload.rules import MAX_GPUS
+
+_KINDS = {"recompute_modules": RecomputeModule, "offload_modules": OffloadModule}
+_COLUMNS = {"grad_dtype": "gradient", "master_dtype": "master", "moment_dtype": "moment"}
+_PARTS = {"gradient": "gradients", "master": "master", "moment": "moment"}
+_LOW_OPTIMIZERS = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
+_GATHERS_FP8 = frozenset({"megatron-bridge", "nemo"})
+"""Software whose FP8 recipes gather weights in FP8: ``fp8_param_gather`` of ``mixed_precision.py`` of Megatron-Bridge,
+``fp8_params`` of NeMo's."""
+
+
+def memory_settings(
+    cells: Cells, software: RunSoftware, states: States, optimizer: Optimizer, precision: Precision
+) -> dict[str, Any]:
+    """Return the plan's modules, formats that its states do not have, and whether weights are kept in FP8."""
+    found: dict[str, Any] = {name: _modules(cells, name) for name in _KINDS}
+    if precision is not Precision.FP32:
+        found |= _formats(cells, states, optimizer)
+    if precision.is_low and software.family is Software.MEGATRON_CORE:
+        found["fp8_weights"] = _keeps_fp8(cells, software)
+    return found
+
+
+def _modules(cells: Cells, name: str) -> str:
+    """Return the modules of a column; those that are not known are said to be left out."""
+    known, unknown = sorted_words(_KINDS[name], cells.text(name))
+    if unknown:
+        cells.odd.append(f"{name} {', '.join(unknown)[:MAX_SHOWN]!r}: not known, and left out")
+    return known
+
+
+def _formats(cells: Cells, states: States, optimizer: Optimizer) -> dict[str, StateFormat]:
+    """Return the formats that a row states and that its kind of states does not have."""
+    found = {}
+    for column, part in _COLUMNS.items():
+        stated = cells.choice(column)
+        if stated not in set(StateFormat) or (part == "moment" and optimizer in _LOW_OPTIMIZERS):
+            continue
+        format_ = StateFormat(stated)
+        usual = getattr(RECIPES[states], _PARTS[part])
+        if usual and FORMAT_BYTES[format_] != usual:
+            found[f"{part}_format"] = format_
+    return found
+
+
+def _keeps_fp8(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether weights are kept and gathered in FP8."""
+    stated = cells.flag("fp8_params")
+    if stated is not None:
+        return stated
+    usual = software.name in _GATHERS_FP8 or not software.name
+    return bool(cells.assume("plan.fp8_weights", usual, f"usual in {software.words}"))
+
+
+def balanced_ends(model: ModelShape, stages: int) -> tuple[int, int]:
+    """Return the layers of the first and the last stage of nanotron's split by parameters in products.
+
+    Blocks go to a stage until it passes its share, and the head counts as one (nanotron/models/base.py,
+    ``build_model``; models/llama.py, ``get_block_compute_costs``): 24 layers of 42 M and a head of 103 M on four
+    stages are 7, 7, 6, 4. A last stage that holds the head alone is given a layer, as a plan has one on each.
+    """
+    layer = 4 * model.heads * model.head_dim * model.hidden + 3 * model.ffn * model.hidden
+    costs = [layer] * model.layers + [model.vocab * model.hidden]
+    share, stage, passed = sum(costs) / stages, 0, 0
+    held = [0] * stages
+    for place, cost in enumerate(costs):
+        held[stage] += place < model.layers
+        passed += cost
+        stage += passed > share * (stage + 1) and stage < stages - 1
+    return held[0], max(held[-1], 1)
+
+
+_PRECISIONS = {
+    "tf32": Precision.FP32,
+    "fp32": Precision.FP32,
+    "float32": Precision.FP32,
+    "fp16": Precision.FP16,
+    "float16": Precision.FP16,
+    "mixed": Precision.FP16,
+    "bf16": Precision.BF16,
+    "bfloat16": Precision.BF16,
+    "amp_bf16": Precision.BF16,
+    "amp_fp16": Precision.FP16,
+    "bf16-mixed": Precision.BF16,
+    "fp8": Precision.FP8,
+    "amp_fp8": Precision.FP8,
+    "fp8 hybrid": Precision.FP8,
+    "fp8-hybrid": Precision.FP8,
+    "fp8-ds": Precision.FP8,
+    "fp8-delayed": Precision.FP8,
+    "fp8-cs": Precision.FP8_CURRENT,
+    "fp8-current": Precision.FP8_CURRENT,
+    "fp8-rowwise": Precision.FP8_ROWWISE,
+    "fp8-sc": Precision.FP8_BLOCK,
+    "fp8-block": Precision.FP8_BLOCK,
+    "fp8-mx": Precision.MXFP8,
+    "mxfp8": Precision.MXFP8,
+    "nvfp4": Precision.NVFP4,
+    "fp4": Precision.NVFP4,
+    "int8": Precision.BF16,
+}
+_RECIPES = {
+    "delayed": Precision.FP8,
+    "tensorwise": Precision.FP8_CURRENT,
+    "rowwise": Precision.FP8_ROWWISE,
+    "blockwise": Precision.FP8_BLOCK,
+    "mxfp8": Precision.MXFP8,
+    "nvfp4": Precision.NVFP4,
+}
+_SCHEDULES = {
+    "zero-bubble": Schedule.ZERO_BUBBLE,
+    "zbv": Schedule.ZERO_BUBBLE_V,
+    "v-half": Schedule.ZERO_BUBBLE_V,
+    "v-min": Schedule.ZERO_BUBBLE_V,
+    "dualpipe": Schedule.DUALPIPE,
+    "gpipe": Schedule.GPIPE,
+    "afab": Schedule.GPIPE,
+}
+
+
+def plan_of(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> tuple[Plan, ClusterSpec] | None:
+    """Return the plan of a row and the cluster that it ran on; what is wrong or impossible is noted."""
+    stated = _stated(cells, model, gpu, software)
+    if cells.wrong:
+        return None
+    before = len(cells.assumed)
+    cluster = cluster_of(cells, gpu, stated.gpus or gpu_count_of(stated, gpu))
+    candidates = candidate_plans(stated, model, cluster, software)
+    if cells.wrong:
+        return None
+    if not candidates:
+        cells.wrong.append(_no_candidate(stated))
+        return None
+    chosen = candidates[0] if len(candidates) == 1 else likeliest_plan(candidates, model, cluster)
+    if stated.gpus is None:
+        del cells.assumed[before:]
+        cluster = cluster_of(cells, gpu, chosen.gpus)
+    _note_choice(cells, stated, chosen)
+    return _with_states_that_fit(cells, chosen, model, cluster), cluster
+
+
+def _with_states_that_fit(cells: Cells, plan: Plan, model: ModelShape, cluster: ClusterSpec) -> Plan:
+    """Return the plan with states in 16 bits where whole fp32 ones were assumed and cannot have run on that GPU."""
+    places = [place for place, entry in enumerate(cells.assumed) if entry.field == "plan.states"]
+    is_wide = plan.states is States.AUTOCAST and plan.sharding is Sharding.NONE and plan.precision is not Precision.FP32
+    if not places or not is_wide:
+        return plan
+    if predict(model, PlanTable.of([plan]), cluster).memory.fit_probability[0] >= FITS_FROM:
+        return plan
+    del cells.assumed[places[0]]
+    states = cells.assume(
+        "plan.states", States.PURE_16BIT, f"it ran, and fp32 states do not fit on {cluster.node.gpu.name}"
+    )
+    return replace(plan, states=states)
+
+
+def gpu_count_of(stated: Stated, gpu: GpuSpec) -> int:
+    """Return a number of GPUs large enough for any candidate where none is stated."""
+    return (stated.tp or 8) * (stated.pp or 64) * stated.cp * 2
+
+
+def _stated(cells: Cells, model: ModelShape, gpu: GpuSpec, software: RunSoftware) -> Stated:
+    """Return what the row and its software settle."""
+    precision = _precision(cells, gpu, software)
+    sharding = sharding_of(cells, software)
+    model_parallel = cells.size("model_parallel")
+    tp, pp, cp = cells.size("tp"), cells.size("pp"), cells.size("cp") or 1
+    gpus = _gpus(cells, tp, pp)
+    tp, pp = _by_arithmetic(cells, gpus, tp, pp, cp)
+    if sharding is Sharding.ZERO3 and model_parallel is None:
+        if tp is None:
+            tp = cells.assume("plan.tp", 1, "fully sharded states need no tensor parallelism")
+        if pp is None:
+            pp = cells.assume("plan.pp", 1, "fully sharded states need no pipeline")
+    states, optimizer = _states(cells, software, precision), optimizer_of(cells)
+    fixed = {
+        "sharding": sharding,
+        "precision": precision,
+        "states": states,
+        "optimizer": optimizer,
+        "optimizer_step": optimizer_step_of(cells, software),
+        "offload": offload_of(cells),
+        "loss": loss_of(cells, software),
+        "attention": attention_of(cells, software, gpu),
+        "compiled": is_compiled(cells, software),
+        "tp_overlap": pipelines_tensor_parallel(cells, software),
+        "cuda_graphs": uses_cuda_graphs(cells, software),
+        "software": software.family,
+        "schedule": _SCHEDULES.get(cells.choice("schedule"), Schedule.ONE_F_ONE_B),
+        "shard_gpus": cells.size("shard_group") or 0,
+        "etp": (cells.size("etp") or 0) if model.experts else 0,
+        "recompute_layers": _recomputed_layers(cells, model, pp),
+        "sequence_parallel": _sequence_parallel(cells, software, tp),
+        "varied_lengths": has_varied_lengths(cells, software),
+        **experts_of(cells, software),
+        **details_of(cells, software),
+        **_ends(cells, model, software, pp),
+        **adapters_of(cells, software),
+        **memory_settings(cells, software, states, optimizer, precision),
+    }
+    ranks = (tp or 1) * (pp or 1) * cp
+    batch = _global_batch(cells, model, gpus, ranks)
+    return Stated(
+        gpus=gpus,
+        tp=tp,
+        pp=pp,
+        vpp=cells.size("vpp"),
+        micro_batch=micro_batch_of(cells, software, batch * ranks // gpus if batch and gpus else None),
+        global_batch=batch,
+        model_parallel=model_parallel,
+        recompute=recompute_of(cells, software),
+        cp=cp,
+        ep=cells.size("ep"),
+        fixed=fixed,
+    )
+
+
+def _ends(cells: Cells, model: ModelShape, software: RunSoftware, pp: int | None) -> dict[str, int]:
+    """Return the layers of the first and last stage where the software does not share them out evenly."""
+    balance = software.defaults.get("stage_balance")
+    if balance is None or not pp or pp == 1 or cells.size("vpp") not in (None, 1) or model.layers < 2 * pp:
+        return {}
+    first, last = balanced_ends(model, pp)
+    if not first or not last:
+        return {}
+    why = f"{software.words}: {balance.why}"
+    cells.assume("plan.first_stage_layers", first, why)
+    return {"first_stage_layers": first, "last_stage_layers": cells.assume("plan.last_stage_layers", last, why)}
+
+
+def _global_batch(cells: Cells, model: ModelShape, gpus: int | None, ranks: int) -> int | None:
+    """Return the sequences of a step: stated, or by the arithmetic of what is."""
+    stated = cells.size("global_batch")
+    if stated is not None:
+        return stated
+    dp = cells.size("dp") or (gpus // ranks if gpus and gpus % ranks == 0 else None)
+    local, micro, steps = cells.size("local_batch"), cells.size("micro_batch"), cells.size("grad_accum")
+    if dp and local:
+        return dp * local
+    if dp and micro and steps:
+        return dp * micro * steps
+    tokens = cells.quantity("batch_tokens")
+    return max(round(tokens / model.seq), 1) if tokens else None
+
+
+def _recomputed_layers(cells: Cells, model: ModelShape, pp: int | None) -> int:
+    """Return how many layers of a stage are recomputed in full; 0 is all of them."""
+    if cells.text("recompute").lower() == Recompute.SELECTIVE:
+        return 0
+    if cells.choice("recompute_method") == "block":
+        return cells.size("recompute_layers") or 0
+    share = cells.share("recompute_share")
+    return max(round(share * model.layers / (pp or 1)), 1) if share and share < 1 else 0
+
+
+def _gpus(cells: Cells, tp: int | None, pp: int | None) -> int | None:
+    """Return the number of GPUs, by the product of the axes where only these are stated."""
+    gpus, dp = cells.size("gpus"), cells.size("dp")
+    if gpus is not None and gpus > MAX_GPUS:
+        cells.wrong.append(f"gpus is {gpus}, more than any cluster has")
+    if gpus is None and tp and pp and dp:
+        return tp * pp * dp * (cells.size("cp") or 1)
+    return gpus
+
+
+def _by_arithmetic(
+    cells: Cells, gpus: int | None, tp: int | None, pp: int | None, cp: int
+) -> tuple[int | None, int | None]:
+    """Return tensor and pipeline size, the missing one of them from gpus = tp x pp x cp x dp where that is whole."""
+    dp = cells.size("dp")
+    if gpus is None or dp is None or (tp is None) == (pp is None) or gpus % ((tp or pp or 1) * cp * dp):
+        return tp, pp
+    rest = gpus // ((tp or pp or 1) * cp * dp)
+    return (tp, rest) if pp is None else (rest, pp)
+
+
+def _precision(cells: Cells, gpu: GpuSpec, software: RunSoftware) -> Precision:
+    """Return the number format of the products; notes one that is not known or that the GPU has not."""
+    stated = cells.text("precision").lower()
+    has_bf16 = "bf16" in gpu.peak_flop_per_s
+    if stated == "int8":
+        cells.odd.append("precision int8: products are predicted as in bf16")
+    if stated:
+        precision = _PRECISIONS.get(stated) or _like(stated)
+        if precision is None:
+            cells.wrong.append(f"precision is {stated[:40]!r}, must be one of {', '.join(_PRECISIONS)}")
+            return Precision.BF16
+        precision = _RECIPES.get(cells.choice("fp8_recipe"), precision) if precision.is_low else precision
+    else:
+        is_fp16 = not has_bf16 or (software.year <= 2022 and software.family is not Software.PYTORCH)
+        chosen = Precision.FP16 if is_fp16 else Precision.BF16
+        precision = Precision(cells.assume("plan.precision", chosen.value, f"usual in {software.year} on {gpu.name}"))
+    plain = precision in (Precision.FP32, Precision.FP16)
+    if precision.peak_format not in gpu.peak_flop_per_s or not (plain or has_bf16):
+        have = ", ".join(sorted(gpu.peak_flop_per_s))
+        cells.wrong.append(f"{gpu.name} has no {precision.value} peak in the catalogue; it has {have}")
+    return precision
+
+
+def _like(stated: str) -> Precision | None:
+    """Return the number format whose name stands in a longer one (``bf16 + fp8 matmul``), the smallest first."""
+    words = ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "bfloat16", "fp16", "fp32")
+    return next((_PRECISIONS[word] for word in words if word in stated), None)
+
+
+def _states(cells: Cells, software: RunSoftware, precision: Precision) -> States:
+    """Return the formats of the states; without mixed precision all are in fp32."""
+    return States.AUTOCAST if precision is Precision.FP32 else states_of(cells, software)
+
+
+def _sequence_parallel(cells: Cells, software: RunSoftware, tp: int | None) -> bool | None:
+    """Return whether norms and dropout are split over tp; ``None`` is: wherever there is tensor parallelism."""
+    stated = cells.flag("sequence_parallel")
+    if stated is not None or tp == 1:
+        return bool(stated)
+    default = software.defaults.get("sequence_parallel")
+    is_usual = default is not None and bool(default.value)
+    cells.assume("plan.sequence_parallel", is_usual, software.words)
+    return None if is_usual else False
+
+
+def _note_choice(cells: Cells, stated: Stated, plan: Plan) -> None:
+    """Note what the choice settled that the row leaves open."""
+    smallest = "the smallest model-parallel product that fits, tensor parallelism within a node first"
+    if stated.model_parallel is not None:
+        smallest = f"model-parallel size {stated.model_parallel}, tensor parallelism within a node first"
+    if stated.gpus is None:
+        cells.assume("plan.gpus", plan.gpus, "two replicas, at least one node")
+    if stated.tp is None:
+        cells.assume("plan.tp", plan.tp, smallest)
+    if stated.pp is None:
+        cells.assume("plan.pp", plan.pp, smallest)
+    if stated.vpp is None and plan.pp > 1:
+        cells.assume("plan.vpp", plan.vpp, "stages are not interleaved unless asked for")
+    if stated.ep is None and plan.ep > 1:
+        cells.assume("plan.ep", plan.ep, "as wide as a node, wider where that does not fit")
+    if stated.recompute is None:
+        cells.assume("plan.recompute", plan.recompute.value, "the least that fits")
+    if stated.micro_batch is None:
+        cells.assume("plan.micro_batch", plan.micro_batch, "the fastest that fits")
+    if stated.global_batch is None:
+        count = plan.micro_batches
+        cells.assume("plan.global_batch", plan.global_batch, f"{count} micro-batches of every replica")
+    elif stated.global_batch != plan.global_batch:
+        why = f"{stated.global_batch} is no multiple of micro batch {plan.micro_batch} x dp {plan.dp}"
+        cells.assume("plan.global_batch", plan.global_batch, why)
+    printed = cells.size("dp")
+    if printed is not None and printed != plan.dp:
+        cells.assume("plan.dp", plan.dp, f"{printed} is printed, which is not gpus / (tp x pp x cp)")
+
+
+def _no_candidate(stated: Stated) -> str:
+    """Return why there is no plan."""
+    return (
+        f"gpus {stated.gpus}, tp {stated.tp or '?'} x pp {stated.pp or '?'} x cp {stated.cp}, micro batch "
+        f"{stated.micro_batch or '?'}, global batch {stated.global_batch or '?'}: no plan has these numbers"
+    )

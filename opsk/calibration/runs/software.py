@@ -1,0 +1,437 @@
+"""Which training software ran, how old was it, and what does that settle that the row does not say?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opsk.calibration.runs.cells import Cells
+from opsk.hardware.spec import GpuSpec
+from opsk.workload.attention_kernels import kernel_of
+from opsk.workload.plan import (
+    AdapterFormat,
+    Attention,
+    LoraTargets,
+    Loss,
+    MoeDispatcher,
+    MoeGemm,
+    Offload,
+    Optimizer,
+    OptimizerStep,
+    QkvLayout,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
+from opsk.workload.software_defaults import Default, defaults_of, family_of, known_software
+
+_DATE = re.compile(r"(20\d\d)(?:-(0[1-9]|1[0-2]))?(?:-\d\d)?", re.ASCII)
+_RELEASE = re.compile(r":(\d\d)\.(0[1-9]|1[0-2])\b", re.ASCII)
+_MONTHS = {
+    "volta": "2020-01",
+    "turing": "2020-01",
+    "ampere": "2024-03",
+    "ada": "2024-01",
+    "hopper": "2024-06",
+    "cdna2": "2023-06",
+    "cdna3": "2024-10",
+}
+"""Month in about which most published training on a chip generation ran."""
+_RECENT = "2025-10"
+_MIDDLE_OF_YEAR = "07"
+_NO_FUSED_ATTENTION = ("volta", "turing", "cdna1")
+"""Chip generations for which FlashAttention-2 and cuDNN's fused attention do not exist."""
+_FUSED_LAYERS = ("liger", "fused", "thunder", "te")
+_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
+_QUANTISED_MOMENTS = ("int8", "fp8")
+_TUNING_TASKS = ("sft", "dpo", "grpo")
+_USUAL_RANK = 16
+_DEEPSPEED_SHARDINGS = (Sharding.ZERO1, Sharding.ZERO2)
+_TRAINERS = frozenset({"hf-trainer", "trl", "peft", "accelerate", "axolotl", "llama-factory", "ms-swift", "xtuner"})
+"""Programs around HF's models that train with PyTorch's own DDP and FSDP, or with DeepSpeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSoftware:
+    """What ran: its name, family, month, and what holds for it where a row does not say."""
+
+    name: str
+    family: Software
+    month: str
+    defaults: Mapping[str, Default]
+
+    @property
+    def year(self) -> int:
+        """Year in which it ran."""
+        return int(self.month[:4])
+
+    @property
+    def has_fp32_logits(self) -> bool:
+        """Whether it trains HuggingFace's models, which copy their logits in fp32 before the loss."""
+        return self.name in _TRAINERS
+
+    @property
+    def words(self) -> str:
+        """How it is named in the reasons of assumptions."""
+        return f"{self.name or self.family.value} of {self.month}"
+
+    def assume(self, cells: Cells, field: str, setting: str) -> Any:
+        """Note and return what holds for a setting."""
+        default = self.defaults[setting]
+        return cells.assume(field, default.value, f"{self.words}: {default.why}")
+
+
+def software_of(cells: Cells, gpu: GpuSpec) -> RunSoftware:
+    """Return the software of a row; what the row does not tell is assumed."""
+    name = cells.text("software").lower()
+    month = _month(cells, gpu)
+    if name and name not in known_software():
+        cells.odd.append(f"software {name[:40]!r} is not known: taken as a program on PyTorch")
+    sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
+    settings = defaults_of(name or _likeliest(cells), gpu=gpu.architecture, month=month, sharded=sharded)
+    family = family_of(settings)
+    if name in _TRAINERS and _runs_deepspeed(cells):
+        settings = {**settings, **defaults_of("deepspeed", gpu=gpu.architecture, month=month)}
+        family = Software.DEEPSPEED
+    if not name:
+        cells.assume("plan.software", family.value, f"no framework is stated; of about {month}")
+    return RunSoftware(name=name, family=family, month=month, defaults=settings)
+
+
+def _likeliest(cells: Cells) -> str:
+    """Return the framework of a row that states none: one that splits the model is Megatron's kind."""
+    splits_model = (cells.size("tp") or 1) * (cells.size("pp") or 1) > 1 or cells.size("model_parallel")
+    is_sharded = cells.choice("sharding").startswith("zero3")
+    is_small = cells.size("gpus") == 1 or cells.choice("finetuning") in ("lora", "qlora")
+    return "pytorch" if (is_sharded or is_small) and not splits_model else "megatron-lm"
+
+
+def _runs_deepspeed(cells: Cells) -> bool:
+    """Return whether a trainer shards with DeepSpeed: PyTorch has no ZeRO-1 and ZeRO-2 of that kind."""
+    return cells.choice("sharding") in _DEEPSPEED_SHARDINGS or (
+        cells.choice("sharding") == Sharding.ZERO3 and cells.choice("dp_kind") != "fsdp"
+    )
+
+
+def _month(cells: Cells, gpu: GpuSpec) -> str:
+    """Return when a row ran: its date, the release of its container, or when its GPU was usual."""
+    if found := _DATE.match(cells.text("source_date")):
+        return f"{found[1]}-{found[2] or _MIDDLE_OF_YEAR}"
+    if found := _RELEASE.search(cells.text("container")):
+        return f"20{found[1]}-{found[2]}"
+    return _MONTHS.get(gpu.architecture, _RECENT)
+
+
+def attention_is_fused(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> bool:
+    """Return whether attention scores are never stored."""
+    stated = cells.choice("attention_kernel")
+    if stated:
+        return stated != "unfused"
+    if gpu.architecture in _NO_FUSED_ATTENTION:
+        return bool(cells.assume("model.flash_attention", False, f"no fused kernel runs on {gpu.architecture}"))
+    default = software.defaults["attention_kernel"]
+    return bool(cells.assume("model.flash_attention", default.value != "unfused", f"{software.words}: {default.why}"))
+
+
+def attention_of(cells: Cells, software: RunSoftware, gpu: GpuSpec) -> Attention:
+    """Return which kernel computes fused attention; what the framework takes is a default like others."""
+    name = cells.choice("attention_kernel") or str(software.defaults["attention_kernel"].value)
+    if name == "unfused":
+        return Attention.AUTO
+    if name in ("flash", "flash2") and not cells.choice("attention_kernel").startswith("flash2"):
+        name = str(software.defaults["flash"].value) if "flash" in software.defaults else name
+    return kernel_of(name, generation=gpu.architecture, month=software.month)
+
+
+def states_of(cells: Cells, software: RunSoftware) -> States:
+    """Return in which formats states are kept."""
+    if cells.choice("precision") in ("fp32", "tf32"):
+        return States.AUTOCAST
+    param, grad, master, moment = (cells.choice(f"{name}_dtype") for name in ("param", "grad", "master", "moment"))
+    is_16bit = _BITS.get(param) == 16
+    if master == "none" and is_16bit:
+        return States.PURE_16BIT
+    if master == "none" and _BITS.get(param) == 32:
+        return States.AUTOCAST
+    # FSDP shards fp32 weights and gathers them in 16 bits: what a row of it calls parameters is what it gathers
+    shards_fp32 = software.defaults["states"].value == States.AUTOCAST and not (is_16bit and _keeps_weights(cells))
+    if shards_fp32 and master == "fp32":
+        return States.AUTOCAST
+    if is_16bit and "fp32" in (master, moment) and (grad or (master == "fp32" and _keeps_weights(cells))):
+        return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
+    if moment in ("bf16", "fp16") and software.family is not Software.MEGATRON_CORE:
+        return States.PURE_16BIT
+    if grad and not shards_fp32:
+        return States.MIXED if grad == "fp32" else States.MIXED_16BIT_GRADIENTS
+    return States(software.assume(cells, "plan.states", "states"))
+
+
+def _keeps_weights(cells: Cells) -> bool:
+    """Return whether every replica is said to keep whole weights."""
+    return cells.text("sharding").lower() in ("none", "zero1", "zero2") and cells.choice("dp_kind") != "fsdp"
+
+
+def optimizer_of(cells: Cells) -> Optimizer:
+    """Return the optimizer; Adam unless another is stated, in 8 bits where its moments are."""
+    stated = cells.choice("optimizer")
+    named = {
+        "adam8bit": Optimizer.ADAM_8BIT,
+        "adam4bit": Optimizer.ADAM_4BIT,
+        "paged-adam8bit": Optimizer.PAGED_ADAM_8BIT,
+        "lion": Optimizer.LION,
+        "adafactor": Optimizer.ADAFACTOR,
+        "muon": Optimizer.MUON,
+        "sgd": Optimizer.SGD,
+    }
+    found = named.get(stated, Optimizer.ADAM)
+    moment = cells.choice("moment_dtype")
+    if found in (Optimizer.ADAM, Optimizer.ADAM_8BIT) and moment == "int4":
+        return Optimizer.ADAM_4BIT
+    return Optimizer.ADAM_8BIT if found is Optimizer.ADAM and moment in _QUANTISED_MOMENTS else found
+
+
+def optimizer_step_of(cells: Cells, software: RunSoftware) -> OptimizerStep:
+    """Return how the optimizer goes through the parameters."""
+    stated = cells.choice("optimizer_impl")
+    if stated:
+        return OptimizerStep.FUSED if stated in ("loop", "cpu") else OptimizerStep(stated)
+    default = software.defaults.get("optimizer_step")
+    if default is None:
+        return OptimizerStep.FUSED
+    return OptimizerStep(software.assume(cells, "plan.optimizer_step", "optimizer_step"))
+
+
+def loss_of(cells: Cells, software: RunSoftware) -> Loss:
+    """Return how logits and cross entropy are computed."""
+    stated = cells.choice("loss_kernel")
+    if stated == "fused" and software.family is Software.MEGATRON_CORE:
+        return Loss.MEGATRON_FUSED
+    if stated == "fused":
+        return Loss.FP32_KERNEL if software.has_fp32_logits else Loss.KERNEL
+    usual = Loss(software.defaults["loss_kernel"].value)
+    if stated == "chunked" and usual is Loss.FP32_KERNEL:  # chunks of fp32 logits, all of which are kept
+        return usual
+    if stated:
+        return Loss.FUSED if stated == "liger" else Loss(stated)
+    if "compiled_loss" in software.defaults and is_compiled(cells, software):
+        return Loss(software.assume(cells, "plan.loss", "compiled_loss"))
+    if usual is Loss.PLAIN:
+        return usual
+    return Loss(software.assume(cells, "plan.loss", "loss_kernel"))
+
+
+def pipelines_tensor_parallel(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether the software pipelines tensor-parallel communication with its products."""
+    stated = cells.choice("tp_comm_overlap")
+    if stated:
+        return stated != "no"
+    if (cells.size("tp") or 1) > 1 and "tp_comm_overlap" in software.defaults:
+        return bool(software.assume(cells, "plan.tp_overlap", "tp_comm_overlap"))
+    return False
+
+
+def is_compiled(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether norms and activation functions are fused beside what the software's own modules are."""
+    stated = cells.flag("torch_compile")
+    has_fused_layers = software.family is Software.PYTORCH and cells.choice("layer_kernels") in _FUSED_LAYERS
+    if cells.choice("compiler") in ("torch", "thunder", "xla") or has_fused_layers:
+        return True
+    if stated is not None:
+        return stated
+    compiled = software.defaults.get("compiled")
+    return bool(compiled is not None and compiled.value)
+
+
+def uses_cuda_graphs(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether layers are launched as CUDA graphs."""
+    stated = cells.flag("cuda_graphs")
+    if stated is not None:
+        return stated
+    return bool(_default(software, "cuda_graphs"))
+
+
+def experts_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what a plan says of experts: who dispatches, how products and permutation run, what overlaps."""
+    if not cells.size("experts"):
+        return {}
+    dispatcher = MoeDispatcher(_settled(cells, software, "moe_dispatcher"))
+    leaves_host_out = bool(cells.flag("cuda_graphs") or _default(software, "fused_moe", otherwise=False))
+    permutes = cells.flag("moe_permute_fusion")
+    if permutes is None:
+        permutes = bool(_default(software, "moe_permute_fusion", otherwise=False))
+    gemm = cells.choice("moe_gemm")
+    if gemm in ("", "grouped"):
+        # a grouped product of Megatron's is what its release makes of it
+        gemm = _default(software, "moe_gemm", otherwise=MoeGemm.GROUPED)
+        if cells.choice("moe_gemm"):
+            gemm = MoeGemm.GROUPED if gemm == MoeGemm.SEQUENTIAL else gemm
+    elif gemm == "torch_mm":
+        gemm = MoeGemm.GROUPED
+    overlaps = cells.flag("ep_comm_overlap")
+    if overlaps is None:
+        overlaps = bool(_default(software, "ep_comm_overlap", otherwise=False))
+    return {
+        "moe_dispatcher": dispatcher,
+        "moe_gemm": MoeGemm(gemm),
+        "moe_permute_fusion": permutes,
+        "ep_overlap": overlaps,
+        "fused_moe": leaves_host_out and dispatcher is MoeDispatcher.HYBRIDEP,
+    }
+
+
+def _settled(cells: Cells, software: RunSoftware, setting: str) -> Any:
+    """Return a stated word, or what holds for the software, which is noted."""
+    stated = cells.choice(setting)
+    return stated or software.assume(cells, f"plan.{setting}", setting)
+
+
+def _default(software: RunSoftware, setting: str, *, otherwise: Any = None) -> Any:
+    """Return what holds for a setting without noting it, ``otherwise`` where nothing does."""
+    found = software.defaults.get(setting)
+    return otherwise if found is None else found.value
+
+
+def offload_of(cells: Cells) -> Offload:
+    """Return what is kept in host memory."""
+    words = {word.strip() for word in cells.text("offload").lower().split("+")} - {"", "none"}
+    kinds = {
+        "activations": Offload.ACTIVATIONS,
+        "params": Offload.OPTIMIZER_AND_WEIGHTS,
+        "optimizer": Offload.OPTIMIZER,
+    }
+    if unknown := words - kinds.keys():
+        cells.odd.append(f"offload {', '.join(sorted(unknown))[:40]!r} is not known: taken as none")
+    if "activations" in words and len(words) > 1:
+        cells.odd.append("offload of states beside activations: only that of the states is predicted")
+    return next((kinds[word] for word in ("params", "optimizer", "activations") if word in words), Offload.NONE)
+
+
+def sharding_of(cells: Cells, software: RunSoftware) -> Sharding:
+    """Return what data-parallel ranks share."""
+    stated = cells.text("sharding").lower()
+    if stated:
+        word = "zero3" if stated == "zero3/fsdp" else stated
+        if word in set(Sharding):
+            return Sharding(word)
+        cells.wrong.append(f"sharding is {stated[:40]!r}, must be one of none, zero1, zero2, zero3/fsdp")
+        return Sharding.NONE
+    kind = cells.choice("dp_kind")
+    if kind == "fsdp" or cells.flag("hsdp"):
+        return Sharding.ZERO3
+    if cells.size("gpus") == 1 or cells.size("dp") == 1:
+        return Sharding.NONE
+    return Sharding(software.assume(cells, "plan.sharding", "sharding"))
+
+
+def details_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return the settings of PyTorch's own modules that decide what they keep, stated or as the software has them."""
+    layout = cells.choice("qkv_layout") or _default(software, "qkv_layout", otherwise=QkvLayout.SEPARATE)
+    found: dict[str, Any] = {"qkv_layout": QkvLayout(layout)}
+    for name in ("reentrant", "keeps_gathered", "fused_norms", "expandable_segments"):
+        stated = cells.flag(name)
+        found[name] = stated if stated is not None else bool(_default(software, name))
+    stated = cells.flag("tp_async")
+    found["tp_async"] = stated if stated is not None else bool(_default(software, "tp_async", otherwise=True))
+    reduced = cells.choice("reduce_dtype")
+    found["reduces_16bit"] = _BITS.get(reduced) == 16 if reduced else bool(_default(software, "reduces_16bit"))
+    return found
+
+
+def is_tuned(cells: Cells) -> bool:
+    """Return whether the run tunes a model that was trained before."""
+    return cells.choice("task") in _TUNING_TASKS or cells.choice("finetuning") in ("lora", "qlora")
+
+
+def micro_batch_of(cells: Cells, software: RunSoftware, dp_batch: int | None) -> int | None:
+    """Return the sequences of a micro-batch: stated, or as its software takes them, where they divide a replica's."""
+    stated = cells.size("micro_batch")
+    setting = "micro_batch" if is_tuned(cells) else "pretrain_micro_batch"
+    usual = _default(software, setting)
+    if stated is not None or usual is None or (dp_batch is not None and dp_batch % usual):
+        return stated
+    return int(software.assume(cells, "plan.micro_batch", setting))
+
+
+def has_varied_lengths(cells: Cells, software: RunSoftware) -> bool:
+    """Return whether samples of different lengths are padded to the longest of a micro-batch.
+
+    So fine-tuning is unless samples are packed or made up.
+    """
+    stated = cells.flag("packed")
+    if stated is not None or software.family is not Software.PYTORCH:
+        return stated is False
+    if not is_tuned(cells) or cells.choice("data") == "mock":
+        return False
+    return bool(cells.assume("plan.varied_lengths", True, "fine-tuning pads samples of different lengths"))
+
+
+def adapters_of(cells: Cells, software: RunSoftware) -> dict[str, Any]:
+    """Return what is trained of the model: all of it, or adapters beside a frozen base."""
+    kind = cells.choice("finetuning")
+    if kind not in ("lora", "qlora"):
+        return {}
+    rank, bits = cells.size("lora_rank"), cells.size("base_bits")
+    if rank is None:
+        rank = _usual_rank(cells, software)
+    targets, stored = cells.choice("lora_targets"), cells.choice("adapter_format")
+    if not targets:
+        default = software.defaults.get("lora_targets")
+        targets = LoraTargets.ALL if default is None else software.assume(cells, "plan.lora_targets", "lora_targets")
+    if not stored:
+        stored = _default(software, "adapter_format") or AdapterFormat.BASE
+    return {
+        "lora_rank": rank,
+        "base_bits": bits or (4 if kind == "qlora" else 16),
+        "upcast_base": _upcasts(cells, software, is_quantised=kind == "qlora"),
+        "lora_targets": LoraTargets(targets),
+        "adapter_format": AdapterFormat(stored),
+        **{name: _holds(cells, software, name) for name in ("lora_dropout", "keeps_base_inputs", "quantised_head")},
+    }
+
+
+def _usual_rank(cells: Cells, software: RunSoftware) -> int:
+    """Return the rank of adapters where none is stated."""
+    if "lora_rank" in software.defaults:
+        return int(software.assume(cells, "plan.lora_rank", "lora_rank"))
+    return int(cells.assume("plan.lora_rank", _USUAL_RANK, "the rank of the adapters is not stated"))
+
+
+def _holds(cells: Cells, software: RunSoftware, name: str) -> bool:
+    """Return whether a detail of adapters and their base holds; what is assumed to is noted."""
+    stated = cells.flag(name)
+    if stated is not None:
+        return stated
+    if name != "lora_dropout" and cells.choice("finetuning") != "qlora":
+        return False
+    return bool(_default(software, name)) and bool(software.assume(cells, f"plan.{name}", name))
+
+
+def _upcasts(cells: Cells, software: RunSoftware, *, is_quantised: bool) -> bool:
+    """Return whether what is not quantised of a base is made fp32; FSDP, which needs one format, leaves it."""
+    stated = cells.flag("upcast_base")
+    if stated is not None or not is_quantised:
+        return bool(stated)
+    is_sharded = cells.choice("sharding").startswith("zero3") or cells.choice("dp_kind") == "fsdp"
+    if is_sharded or "upcast_base" not in software.defaults:
+        return False
+    return bool(software.assume(cells, "plan.upcast_base", "upcast_base"))
+
+
+def recompute_of(cells: Cells, software: RunSoftware) -> Recompute | None:
+    """Return what is recomputed, where the row says it or its software settles it."""
+    stated = cells.text("recompute").lower()
+    if stated in set(Recompute):
+        return Recompute(stated)
+    if stated:
+        cells.wrong.append(f"recompute is {stated[:40]!r}, must be one of none, selective, full")
+        return None
+    if cells.text("recompute_modules") or cells.choice("recompute_policy"):
+        return Recompute.SELECTIVE
+    if cells.size("recompute_layers") or cells.share("recompute_share"):
+        return Recompute.FULL
+    if (is_tuned(cells) or cells.choice("finetuning")) and "recompute" in software.defaults:
+        return Recompute(software.assume(cells, "plan.recompute", "recompute"))
+    return None

@@ -1,0 +1,158 @@
+"""The command ``opsk calibrate``: which efficiency parameters bring the cost model closest to measured runs?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Set
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from opsk.calibration.calibration import calibrate as find_parameters
+from opsk.calibration.calibration import calibration_document, calibration_text
+from opsk.calibration.fitting.fit import FitSettings, Start
+from opsk.calibration.fitting.offsets import SOURCE_LOG_SIGMA
+from opsk.calibration.runs.runs import Run, read_runs
+from opsk.cli.calibration.calibration_picture import picture
+from opsk.cli.calibration.store_runs import runs_of_store
+from opsk.cli.document import echo_json
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.errors import ExitStatus, InputError
+from opsk.text import escape
+
+MOST_PROCESSES = 8
+
+
+@click.command()
+@click.argument("runs_file", required=False, metavar="[RUNS.csv]", type=click.Path(path_type=Path))
+@click.option("--from-store", is_flag=True, help="Take jobs of the site's store that ran well too.")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write the efficiencies here, as TOML.")
+@click.option(
+    "--source-exponent",
+    type=click.FloatRange(0, 1),
+    metavar="P",
+    help=f"A run of a source of n runs weighs n^-P; left out, {FitSettings().source_exponent} from priors, else 0.",
+)
+@click.option(
+    "--from-priors",
+    is_flag=True,
+    help="Fit from the sourced priors on, as for the efficiencies that ship with opsk; needs many sources.",
+)
+@click.option(
+    "--without",
+    default="",
+    metavar="SOURCE,...",
+    help="Leave these sources out of everything: to be predicted afterwards as sources that were never seen.",
+)
+@click.option(
+    "--most-assumed",
+    type=click.IntRange(0, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Leave out runs with more assumed inputs; 0 fits to runs with every input stated.",
+)
+@click.option(
+    "--cross-validation/--no-cross-validation",
+    "leave_out",
+    default=True,
+    help="Leave out every source in turn and predict it, or not (quicker).",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Sources left out at the same time; left out, as many as there are cores, at most 8.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def calibrate(
+    runs_file: Path | None,
+    *,
+    from_store: bool,
+    output: Path | None,
+    source_exponent: float | None,
+    from_priors: bool,
+    without: str,
+    most_assumed: int,
+    leave_out: bool,
+    processes: int | None,
+    as_json: bool,
+) -> int:
+    """Fit the efficiencies of GPUs, links and software to the runs in RUNS.csv, or to those in the store.
+
+    The fit starts from the efficiencies that ship with opsk, as sure as those are, and finds how much slower the site
+    runs each framework: a handful of runs is enough.
+
+    Runs that were not measured, or whose notes say that they cannot be compared, are passed over. The file that
+    --output writes is read by --efficiency of the other commands, and by the site configuration.
+
+    Exit status: 0 a fit; 2 the table cannot be read, or there is nothing to fit to.
+    """
+    if output is not None and not output.parent.is_dir():
+        raise InputError(escape(f"{output}: there is no folder {output.parent}"), hint="make it first")
+    if runs_file is None and not from_store:
+        raise click.UsageError("give RUNS.csv, or --from-store")
+    runs = _runs_of(runs_file) if runs_file is not None else ()
+    runs += runs_of_store().runs if from_store else ()
+    runs = _kept(runs, {source for name in without.split(",") if (source := name.strip())})
+    found = find_parameters(
+        runs,
+        _settings(from_priors=from_priors, source_exponent=source_exponent, most_assumed=most_assumed),
+        processes=processes or min(os.cpu_count() or 1, MOST_PROCESSES),
+        leave_out=leave_out,
+        progress=lambda line: click.echo(f"opsk: {escape(line)}", err=True),
+    )
+    if output is not None:
+        _write(output, calibration_text(found))
+    document = {**calibration_document(found), "output": output}
+    if as_json:
+        echo_json(document)
+    else:
+        picture(document)
+    return ExitStatus.ANSWER
+
+
+def _runs_of(path: Path) -> tuple[Run, ...]:
+    """Return the runs of a table, and say which of its columns are not known."""
+    found = read_runs(path)
+    if found.unknown_columns:
+        names = escape(", ".join(found.unknown_columns))
+        click.echo(f"opsk: columns that are not known and say nothing: {names}", err=True)
+    return found.runs
+
+
+def _kept(runs: tuple[Run, ...], without: Set[str]) -> tuple[Run, ...]:
+    """Return the runs of the other sources."""
+    sources = {run.source for run in runs}
+    if missing := sorted(without - sources):
+        raise InputError(
+            escape(f"--without {', '.join(missing)}: no run of the table is of this source"),
+            hint=escape(f"its sources are {', '.join(sorted(sources))}") if sources else "the table has no runs",
+        )
+    return tuple(run for run in runs if run.source not in without)
+
+
+def _settings(*, from_priors: bool, source_exponent: float | None, most_assumed: int) -> FitSettings:
+    """Return how the runs are weighed: those of a site are all alike."""
+    usual = FitSettings(most_assumed=most_assumed)
+    if from_priors:
+        return usual if source_exponent is None else replace(usual, source_exponent=source_exponent)
+    return replace(
+        usual,
+        start=Start.BASE,
+        source_exponent=source_exponent or 0.0,
+        offset_log_sigma=DEFAULT.spread.time_offset_log_sigma or SOURCE_LOG_SIGMA,
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("x", encoding="utf-8") as file:  # through no link that waits there
+            file.write(text)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise InputError(escape(f"{path}: {error.strerror}"), hint="name another file with --output") from error

@@ -1,0 +1,281 @@
+"""The commands ``opsk lab up | down | status | run | env``: a whole cluster in one folder of this machine."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from opsk.cli.document import echo_json
+from opsk.cli.lab.faults import DEFAULT_DIRECTORY, break_group, repair_command
+from opsk.cli.lab.faults import directory_option as _directory
+from opsk.errors import ExitStatus, InputError, LabError
+from opsk.lab.folder import check_owner, os_errors_named
+from opsk.lab.jobs import follow, submit
+from opsk.lab.machine.faults import faults_of
+from opsk.lab.parts import ADVISOR, EXPORTER, known_parts
+from opsk.lab.record import LabRecord, read_record
+from opsk.lab.shape import LabShape
+from opsk.lab.starting import lab_lock, up
+from opsk.lab.status import LabStatus, lab_status, slurm_environment
+from opsk.lab.stopping import take_down
+from opsk.text import escape
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+@click.group()
+def lab() -> None:
+    """Run a cluster in a box: real Slurm, munge, MariaDB and InfiniBand subnet, GPUs that are not there."""
+
+
+lab.add_command(break_group)
+lab.add_command(repair_command)
+
+
+@lab.command("up")
+@_directory
+@click.option("--nodes", type=int, help="Nodes, each a real slurmd.  [default: 16]")
+@click.option("--gpus", type=int, help="GPUs of a node.  [default: 8]")
+@click.option("--hcas", type=int, help="HCAs of a node.  [default: 8]")
+@click.option("--leaves", type=int, help="Leaf switches.  [default: one for each HCA of a node]")
+@click.option("--spines", type=int, help="Spine switches.  [default: 4]")
+@click.option("--advice/--no-advice", "advice", default=True, help="With the advisor and its submit hooks, or without.")
+@click.option(
+    "--exporters",
+    type=click.IntRange(0, 512),
+    help="Nodes, the first ones, with devices that are made up and an exporter that reads them.  [default: 2]",
+)
+@click.option(
+    "--prometheus/--no-prometheus", default=False, help="With a Prometheus that scrapes them, or without (default)."
+)
+@_as_json
+def up_command(
+    directory: Path, *, advice: bool, exporters: int | None, prometheus: bool, as_json: bool, **sizes: int | None
+) -> int:
+    """Start the lab, or say that it is up already.
+
+    Exit status: 0 it is up; 2 no such lab can be; 3 a program is missing or failed, and everything has been ended.
+    """
+    path = directory.resolve()
+    left_out = {ADVISOR: not advice, EXPORTER: exporters == 0}
+    parts = tuple(name for name in known_parts() if not left_out.get(name))
+    watched = (2 if exporters is None else exporters) if EXPORTER in parts else 0
+    with Console(stderr=True).status("lab: starts") as status:
+
+        def progress(what: str) -> None:
+            if sys.stderr.isatty():
+                status.update(f"lab: {what}")
+            else:
+                click.echo(f"lab: {what}", err=True)
+
+        with os_errors_named(path):
+            record, was_up = up(
+                path, shape=_shape(sizes), parts=parts, progress=progress, exporters=watched,
+                prometheus=prometheus and watched > 0,
+            )  # fmt: skip
+    if was_up and (exporters not in (None, record.exporters) or (prometheus and not record.prometheus)):
+        prometheus_too = "a" if record.prometheus else "no"
+        raise LabError(
+            f"{path}: a lab is up with {record.exporters} exporters and {prometheus_too} Prometheus",
+            hint="opsk lab down, then up again",
+        )
+    if as_json:
+        echo_json(_document(lab_status(path)))
+        return int(ExitStatus.ANSWER)
+    click.echo(f"lab {'is up already' if was_up else f'up in {record.up_s:.1f} s'}: {record.shape.summary}")
+    click.echo(f"  Slurm {record.slurm[0]}.{record.slurm[1]:02d}, advice {'on' if ADVISOR in record.parts else 'off'}")
+    _print_addresses(record)
+    click.echo(f"  logs    {record.folder.path / 'log'}")
+    click.echo(f'  use it  eval "$(opsk lab env{_dir_option(directory)})"')
+    return int(ExitStatus.ANSWER)
+
+
+@lab.command("down")
+@_directory
+@click.option("--purge", is_flag=True, help="Remove the folder as well, logs and all.")
+def down_command(directory: Path, *, purge: bool) -> int:
+    """End everything that the lab started, also after a crash; logs and configuration stay."""
+    path = directory.resolve()
+    if not path.exists():
+        click.echo(f"no lab in {path}")
+        return int(ExitStatus.ANSWER)
+    check_owner(path)
+    try:
+        record = read_record(path)
+    except LabError as error:
+        click.echo(f"opsk: {error.message}; its processes are found by their mark", err=True)
+        record = None
+    with os_errors_named(path), lab_lock(path) if record is not None else nullcontext():
+        ended = take_down(path, record)
+        if purge and record is not None:
+            _purge(path)
+    click.echo(f"lab down: {ended} processes ended" if ended else "lab was down")
+    return int(ExitStatus.ANSWER)
+
+
+@lab.command("status")
+@_directory
+@_as_json
+def status_command(directory: Path, *, as_json: bool) -> int:
+    """Show what runs, the nodes, and every log.
+
+    Exit status: 0 the lab is up and whole; 1 it is down or broken.
+    """
+    found = lab_status(directory.resolve())
+    if as_json:
+        echo_json(_document(found))
+    else:
+        _print_status(found)
+    return int(ExitStatus.ANSWER if found.state == "up" else ExitStatus.BAD_NEWS)
+
+
+@lab.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_directory
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS] SCRIPT [ARGUMENTS]")
+def run_command(directory: Path, words: tuple[str, ...]) -> int:
+    """Submit SCRIPT to the lab with sbatch, as yourself, and show what it prints until it ends.
+
+    Exit status: 0 it completed; 1 it ended otherwise; 3 the lab is not up or sbatch refused.
+    """
+    record = _running(directory)
+    job_id = submit(record, words)
+    click.echo(f"lab: job {job_id} submitted", err=True)
+    try:
+        ends = follow(record, job_id, write=_write, notice=lambda text: click.echo(f"lab: {escape(text)}", err=True))
+    except KeyboardInterrupt:
+        click.echo(f"lab: job {job_id} goes on; end it with: scancel {job_id}", err=True)
+        return 130
+    for end in ends:
+        line = f"job {end.id} {end.state.lower()}, exit {end.exit_code}, on {end.nodes or 'no node'}"
+        click.echo(f"lab: {escape(line)}", err=True)
+    return int(ExitStatus.ANSWER if all(end.state == "COMPLETED" for end in ends) else ExitStatus.BAD_NEWS)
+
+
+@lab.command("env")
+@_directory
+def env_command(directory: Path) -> int:
+    """Print what makes sbatch, squeue and opsk use this lab: eval "$(opsk lab env)"."""
+    for name, value in slurm_environment(_running(directory)).items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+    return int(ExitStatus.ANSWER)
+
+
+def _shape(sizes: dict[str, int | None]) -> LabShape | None:
+    """Return the size asked for; ``None`` when nothing was said of it."""
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if not given:
+        return None
+    if "hcas" in given and "leaves" not in given:
+        given["leaves"] = given["hcas"]
+    return LabShape(**given)
+
+
+def _running(directory: Path) -> LabRecord:
+    path = directory.resolve()
+    record = read_record(path)
+    if record is None or record.state.value != "up":
+        raise LabError(f"no lab is up in {path}", hint=f"opsk lab up{_dir_option(directory)}")
+    return record
+
+
+def _dir_option(directory: Path) -> str:
+    return "" if directory == Path(DEFAULT_DIRECTORY) else f" --dir {shlex.quote(str(directory))}"
+
+
+def _purge(path: Path) -> None:
+    """Remove the folder of a lab that is down; what is not the lab's stays and is named."""
+    for entry in (path / "etc", path / "log", *path.glob("nvml-*")):
+        shutil.rmtree(entry, ignore_errors=True)
+    for name in ("fabric.net", "fabric.ibnetdiscover", "lab.json", "lab.json.new", "lock"):
+        (path / name).unlink(missing_ok=True)
+    try:
+        path.rmdir()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", hint="something in it is not of the lab") from error
+
+
+def _write(chunk: bytes) -> None:
+    sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def _document(found: LabStatus) -> dict[str, Any]:
+    """Return the status as JSON says it."""
+    record = found.record
+    document: dict[str, Any] = {
+        "dir": found.path,
+        "state": found.state,
+        "problems": found.problems,
+        "nodes": found.nodes,
+        "daemons": [
+            {"name": each.name, "running": each.running, "pid": each.pid, "log": each.log} for each in found.daemons
+        ],
+    }
+    if record is not None:
+        document |= {
+            "id": record.id,
+            "cluster": record.cluster,
+            "shape": record.shape,
+            "user": record.user,
+            "slurm": f"{record.slurm[0]}.{record.slurm[1]:02d}",
+            "parts": record.parts,
+            "started": record.started.isoformat(),
+            "up_s": record.up_s,
+            "ports": {
+                "slurmctld": record.slurmctld_port,
+                "slurmdbd": record.slurmdbd_port,
+                "slurmd": record.slurmd_ports,
+                "exporters": record.exporter_ports,
+                "prometheus": record.prometheus_port or None,
+            },
+            "notes": record.notes,
+            "devices": {node: record.folder.nodes / node for node in record.exporter_ports},
+            "faults": [
+                {"node": each.node, "kind": each.fault.kind, "what": each.fault.what, "xid": each.fault.xid or None}
+                for each in faults_of(record.folder)
+            ],
+            "environment": slurm_environment(record),
+            "fabric": record.folder.dump,
+        }
+    return document
+
+
+def _print_addresses(record: LabRecord) -> None:
+    """Say where exporters and Prometheus answer, and what had to be left out."""
+    for node, port in record.exporter_ports.items():
+        click.echo(f"  {node:<7} exporter http://127.0.0.1:{port}/metrics")
+    if record.prometheus_port and any(each.name == "prometheus" for each in record.daemons):
+        click.echo(f"  Prometheus http://127.0.0.1:{record.prometheus_port}")
+    for note in record.notes:
+        click.echo(f"  note    {escape(note)}")
+
+
+def _print_status(found: LabStatus) -> None:
+    record = found.record
+    if record is None:
+        click.echo(f"no lab in {found.path}")
+        return
+    click.echo(f"lab {found.state}: {record.shape.summary}")
+    click.echo(f"  folder  {found.path}")
+    if found.daemons:
+        _print_addresses(record)
+        for broken in faults_of(record.folder):
+            click.echo(f"  broken  {escape(f'{broken.node}: {broken.fault.shown}')}")
+    if found.nodes:
+        click.echo("  nodes   " + ", ".join(f"{count} {escape(state)}" for state, count in sorted(found.nodes.items())))
+    for each in found.daemons:
+        click.echo(f"  {'runs' if each.running else 'DEAD'}  {each.pid or '-':>8}  {each.name:<12} {each.log}")
+    if not found.daemons:
+        logs = sorted((record.folder.path / "log").glob("*"))
+        click.echo(f"  {len(logs)} logs in {record.folder.path / 'log'}")
+    for problem in found.problems:
+        click.echo(f"  problem: {escape(problem)}")
+    if record.state.value in ("starting", "stopping"):
+        click.echo("  another command is at work, or died: opsk lab down cleans up")

@@ -1,0 +1,1 @@
+"""Implements `opsk place` and `opsk srun-options`."""

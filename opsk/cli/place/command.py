@@ -1,0 +1,113 @@
+"""The command ``opsk place``: which rank runs on which GPU, and what that does to the traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsk.app.inputs.placement import Asked, Request, asked_for, gather
+from opsk.app.interference.document import ask_interference
+from opsk.cli.document import echo_json
+from opsk.cli.fabric.options import fabric_options, interference_options
+from opsk.cli.place.document import place_document
+from opsk.cli.place.interference_picture import interference_picture
+from opsk.cli.place.launch import launch_file_options, print_launch, write_launch_files
+from opsk.cli.place.launch_shell import DEADLINE_S, Launch
+from opsk.cli.place.picture import picture
+from opsk.cli.render.fabric_svg import fabric_svg
+from opsk.cli.render.svg_file import STDOUT, svg_options, write_svg
+from opsk.errors import ExitStatus
+from opsk.planning.placement.placement import DISTRIBUTIONS, Placement
+from opsk.planning.placement.placement import place as place_ranks
+from opsk.planning.ranks import RankOrder
+from opsk.planning.routing.routes_of_fabric import routes_of
+from opsk.slurm.choice import slurm_client
+
+
+@click.command()
+@click.argument("plan", required=False, metavar="[PLAN.toml]")
+@click.option("--nodes", metavar="LIST", help="Candidate nodes, as a host list; all of the fabric when left out.")
+@click.option("--job", metavar="ID", help="Place on the nodes that Slurm gave this job.")
+@fabric_options
+@click.option("--cluster", metavar="NAME|FILE", help="Catalogue name of the cluster, or a cluster TOML.")
+@click.option("--gpus-per-node", type=click.IntRange(1, 1024), metavar="N", help="GPUs that the job uses on a node.")
+@click.option("--rank-order", type=click.Choice([order.value for order in RankOrder]), show_default=True,
+              default=RankOrder.TP_CP_EP_DP_PP.value,
+              help="Axes as rank numbers run through them, fastest first.")  # fmt: skip
+@click.option("--distribution", type=click.Choice(DISTRIBUTIONS), default="block", show_default=True,
+              help="Slurm's own distribution of tasks, to compare with.")  # fmt: skip
+@interference_options
+@launch_file_options
+@click.option(
+    "--launch",
+    type=click.Choice([launch.value for launch in Launch]),
+    help="Print shell lines instead, for eval in the job's own script; on any trouble they keep Slurm's order.",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(0.1, 600),
+    default=DEADLINE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest that --launch may take before it leaves Slurm's order.",
+)
+@svg_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def place(
+    plan: str | None, *, nodes: str | None, job: str | None, fabric: tuple[Path, ...], routes: tuple[Path, ...],
+    adaptive: bool, node_file: tuple[Path, ...], cluster: str | None, gpus_per_node: int | None, rank_order: str,
+    distribution: str, running: bool, rates: Path | None, launch: str | None, deadline: float, as_json: bool,
+    svg: Path | None, svg_kind: str, **launch_files: Path | None,
+) -> int:  # fmt: skip
+    """Map the ranks of the plan in PLAN.toml to GPUs, on the fabric as it is really cabled.
+
+    Without PLAN.toml a job's plan is taken from the advice in its Slurm record, else from its script.
+
+    Exit status: 0 placed; 2 the plan, the nodes or the fabric cannot be used; 3 Slurm does not answer.
+    """
+    request = Request(
+        plan=plan, nodes=nodes, job=job, fabric=fabric, cluster=cluster, gpus_per_node=gpus_per_node, routes=routes,
+        adaptive=adaptive, node_files=node_file,
+    )  # fmt: skip
+    if launch is not None:
+        return print_launch(request, Launch(launch), RankOrder(rank_order), deadline_s=deadline)
+    slurm = slurm_client()
+    asked = gather(request, slurm)
+    ways = routes_of(asked.fabric, asked.rails, asked.tables, adaptive=asked.adaptive)
+    placement = place_ranks(
+        asked.model,
+        asked.plan,
+        asked.rails,
+        asked.nodes,
+        asked.gpus_per_node,
+        hb_domains=asked.hb_domains,
+        routes=ways,
+        step=asked.step,
+        order=RankOrder(rank_order),
+        distribution=distribution,
+        slurm_nodes=asked.slurm_nodes,
+        affinity=asked.affinity,
+        with_links=svg is not None,
+        node_gpus=max(asked.gpus_per_node, asked.cluster.node.gpus) if asked.cluster else None,
+    )
+    document = place_document(asked, placement)
+    if running or rates is not None:
+        document["interference"] = ask_interference(asked, placement, ways, slurm if running else None, rates)
+    write_launch_files(document, **launch_files)
+    if svg is not None:
+        drawn = fabric_svg(asked.fabric, asked.rails, placement.busy, kind=svg_kind, said=_said(asked, placement))
+        write_svg(svg, drawn, with_json=as_json)
+    if as_json:
+        echo_json(document)
+    elif svg != STDOUT:
+        picture(asked_for(asked), document)
+        if "interference" in document:
+            interference_picture(document["interference"])
+    return ExitStatus.ANSWER
+
+
+def _said(asked: Asked, placement: Placement) -> str:
+    """Return what the colours of the picture show."""
+    what = "a step" if placement.is_whole_step else "its communication"
+    return f"{asked_for(asked)}; colours: how much of {what} a link is busy"

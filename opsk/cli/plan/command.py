@@ -1,0 +1,123 @@
+"""The command ``opsk plan``: the best plan for a model, GPUs and a batch."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from opsk.app.inputs.plan_file import read_tables, source_of
+from opsk.cli.document import echo_json
+from opsk.cli.plan.answer import answer
+from opsk.cli.plan.fabric import cable_options, cable_wishes, fabric_lines, read_cables
+from opsk.cli.plan.folder import taken_search, with_stated
+from opsk.cli.plan.picture import picture
+from opsk.cli.plan.request import Asked, Wishes, asked_of
+from opsk.cli.plan.spread import Spreading, spread_flags, spread_of
+from opsk.cli.plan_flags import SectionedCommand, table_flags, tables_of
+from opsk.errors import ExitStatus, InputError
+from opsk.frameworks.catalog import FRAMEWORKS
+from opsk.planning.search.emptiness import Relaxation, broken_rules, relaxations
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.space import has_plans
+from opsk.text import escape
+
+
+def refused_request(asked: Asked) -> InputError:
+    """Return the error that names the constraint which empties the space, and the nearest that does not."""
+    request = asked.request
+    what = f"no plan is legal for {request.model.name} on {request.gpus} GPUs with batch {request.global_batch}"
+    if broken := broken_rules(request):
+        return InputError(
+            escape(f"{what}: {'; '.join(broken)}"),
+            hint="no axis would change that: ask for something else there",
+        )
+    found = relaxations(request)
+    if not found:
+        return InputError(escape(what), hint="leave out some of what is fixed: no one or two of them are to blame")
+    blamed = "; ".join(f"{one.constraint} {one.asked}" for one in found)
+    return InputError(
+        escape(f"{what}: ruled out by {blamed}"),
+        hint=escape("there are plans with " + _offers(found)),
+    )
+
+
+def _offers(found: list[Relaxation]) -> str:
+    """Return what can be asked instead."""
+    return ", or ".join(
+        f"{one.constraint} {' or '.join(one.nearest)}" if one.nearest else f"{one.constraint} {one.asked} left out"
+        for one in found
+    )
+
+
+FLAGS = "the flags"
+
+
+@click.command(cls=SectionedCommand)
+@click.argument("plan_file", required=False, metavar="[PLAN.toml]")
+@click.option("--framework", type=click.Choice(list(FRAMEWORKS)), help="Only what this framework can express.")
+@click.option("--memory-margin", "margin", metavar="SIZE", help="Memory of each GPU to leave free: 5% or 4GiB.")
+@click.option("--keep-batch/--no-keep-batch", default=True, help="Keep the batch, or try others within a tenth.")
+@click.option("--gpu-counts", metavar="N,N,...", help="Search these numbers of GPUs as well.")
+@click.option("--top", "most", type=click.IntRange(1, 1000), default=5, metavar="N",
+              help="How many layouts to show. Default: 5.")  # fmt: skip
+@click.option("--pareto", is_flag=True, help="Show the choices between time, memory, energy and GPUs too.")
+@click.option("--what-if", is_flag=True, help="Show what other micro-batches, axes, NICs or margins would change.")
+@click.option("--sbatch", "script", metavar="FILE", help="Write a script for sbatch that runs the plan to take.")
+@click.option("--exhaustive", is_flag=True, help="Evaluate every plan, so that all counts are exact.")
+@click.option("--efficiency", metavar="FILE", help="Efficiencies that opsk calibrate wrote; left out, those of opsk.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@cable_options
+@spread_flags
+@table_flags
+def plan(plan_file: str | None, *, as_json: bool, **flags: Any) -> int:
+    """Search all legal plans for the fastest that fits: TP, PP, CP, EP, DP, sharding, recompute, micro-batch, schedule.
+
+    What PLAN.toml or a flag gives is kept (--tp 8); every axis that is left out is searched. The model, --gpus or
+    --nodes, and --global-batch must be given.
+
+    With --node-list or --fabric every plan has the time of its best placement there, as opsk place finds it.
+
+    --array N searches as a job array of Slurm, --merge DIR joins what its tasks found.
+
+    Exit status: 0 some plan fits; 1 none does, the script cannot be written, or parts are missing; 2 no plan is legal,
+    or the request cannot be.
+    """
+    spread, stated = spread_of(flags), tables_of(flags)
+    plan_file = spread.plan_file(plan_file, stated)
+    if plan_file is None and not stated:
+        raise click.UsageError("give a PLAN.toml (- is standard input), or --model, --cluster, --gpus, --global-batch")
+    tables, search = taken_search(read_tables(plan_file, instead=stated) if plan_file else stated, plan_file)
+    wishes = with_stated(Wishes(**{item.name: flags[item.name] for item in fields(Wishes)}), search)
+    cables = read_cables(cable_wishes(flags, wishes), tables)
+    tables = cables.tables(tables) if cables else tables
+    asked = asked_of(tables, wishes, source=source_of(plan_file) if plan_file else FLAGS)
+    asked = cables.asked(asked) if cables else asked
+    spreading = Spreading(spread=spread, requests=legal_cases(asked), tables=tables, wishes=wishes, search=search)
+    if spreading.is_elsewhere:
+        spreading.elsewhere(as_json=as_json)
+        return ExitStatus.ANSWER
+    document = answer(asked, wishes, spreading, cables)
+    if as_json:
+        echo_json(document)
+    else:
+        picture(document)
+        click.echo("\n".join(fabric_lines(document) if cables else []), nl=cables is not None)
+    is_whole = "parts" not in document or not document["interrupted"]
+    has_script = document.get("script", {}).get("why") is None
+    return ExitStatus.ANSWER if document["best"] and is_whole and has_script else ExitStatus.BAD_NEWS
+
+
+def legal_cases(asked: Asked) -> list[PlanRequest]:
+    """Return the requests that have any legal plan.
+
+    Raises
+    ------
+    InputError
+        No plan is legal: names the constraint that rules all of them out, and the nearest that does not.
+    """
+    cases = [case for case in asked.cases if has_plans(case)]
+    if not cases:
+        raise refused_request(asked)
+    return cases

@@ -1,0 +1,35 @@
+"""What does ``opsk collect --missed`` do? It reports on jobs that ended with all their nodes, which no epilog did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from opsk.cli.postmortem.job import automatic_report
+from opsk.config import SiteConfig
+from opsk.errors import ExitStatus
+from opsk.postmortem.evidence.missed import report_missed, told
+from opsk.slurm.choice import slurm_client
+from opsk.slurm.cluster_name import cluster_name
+from opsk.slurm.commands.accounting import AccountingClient
+from opsk.text import escape
+
+
+def missed_reports(site: SiteConfig, folder: Path, spool: Path) -> int:
+    """Report on them, where the site wants reports by themselves.
+
+    Raises
+    ------
+    InputError, SlurmError
+        Nothing could be done.
+    """
+    if not site.postmortem.automatic:
+        return ExitStatus.ANSWER
+    done = report_missed(
+        folder, spool, AccountingClient(), lambda key: automatic_report(key.job, wait_s=0.0, cluster=key.cluster),
+        grace_s=site.postmortem.missed_after_s, cluster=cluster_name(slurm_client()),
+    )  # fmt: skip
+    for line in told(done):
+        click.echo(f"opsk: {escape(line)}", err=True)
+    return ExitStatus.BAD_NEWS if done.problems or done.left else ExitStatus.ANSWER

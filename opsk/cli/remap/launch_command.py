@@ -1,0 +1,52 @@
+"""The command ``opsk launch``: how does a job's step start again on spare nodes, without leaving the queue?"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from opsk.errors import InputError
+from opsk.remapping.launcher import Launch, Launcher, own_words, usual_tasks
+from opsk.slurm.cluster_name import cluster_name
+from opsk.slurm.commands.command import CommandClient
+from opsk.slurm.commands.own_job import asked_label, own_job
+from opsk.text import escape
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
+              help="Nodes that are used at first; the others of the job are spares.  [default: all]")  # fmt: skip
+@click.option("--tasks-per-node", type=click.IntRange(1, 1024), metavar="N",
+              help="Ranks on each node.  [default: one a GPU]")  # fmt: skip
+@click.option("--per-node", is_flag=True, help="One task a node, which starts the ranks itself: torchrun.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, 1e7), default=600.0, show_default=True, metavar="S",
+              help="After a step that failed, wait so long for a new map.")  # fmt: skip
+@click.option("--grace", "grace_s", type=click.FloatRange(0.1, 3600), default=30.0, show_default=True, metavar="S",
+              help="When a new map has come, let the step end by itself for so long.")  # fmt: skip
+@click.option("--srun", "options", multiple=True, metavar="OPTION",
+              help="Hand an option to srun (--srun=--cpu-bind=none); may be repeated.")  # fmt: skip
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def launch(
+    nodes: int | None, tasks_per_node: int | None, per_node: bool, wait_s: float, grace_s: float,
+    options: tuple[str, ...], command: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Run COMMAND as a step of this job, and again on other nodes of it when opsk remap --apply says so.
+
+    To be called in the batch script of a job that holds spare nodes, in place of srun: opsk launch --nodes 8 -- python
+    train.py. Each task gets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; with --per-node NODE_RANK, and
+    what torchrun reads (PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, ...): opsk launch --per-node -- torchrun train.py.
+
+    Exit status: that of the last step.
+    """
+    number = own_job(os.environ)
+    if not number:
+        raise InputError("this is no job", hint="call it in a job's batch script")
+    client = CommandClient()
+    job = client.job(asked_label(number, os.environ))
+    each = tasks_per_node or usual_tasks(os.environ, job)
+    wanted = Launch(
+        job=job.label, command=command, nodes=nodes, each=each, per_node=per_node, wait_s=wait_s, grace_s=grace_s,
+        options=own_words(options), environ=dict(os.environ), cluster=cluster_name(client),
+    )  # fmt: skip
+    return Launcher(wanted, client, lambda line: click.echo(f"opsk: {escape(line)}", err=True)).run()

@@ -1,0 +1,79 @@
+"""How is a fabric drawn as one SVG: matrix, tree, or both below each other?"""
+
+from __future__ import annotations
+
+from opsk.cli.render.matrix_svg import draw_matrix
+from opsk.cli.render.style import LEFT, Drawing, style
+from opsk.cli.render.svg import element, escaped, fitted, fitted_bold, text
+from opsk.cli.render.tree_svg import draw_tree
+from opsk.fabric.fabric import Fabric
+from opsk.fabric.rails import Rails
+from opsk.fabric.views.marks import Loads
+from opsk.fabric.views.matrix import build_matrix
+from opsk.fabric.views.names import switch_labels
+from opsk.fabric.views.tree import build_tree
+from opsk.text import escape
+
+KINDS = ("matrix", "tree", "both")
+_LEAST_WIDTH = 760.0
+
+
+def fabric_svg(
+    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, kind: str = "both", title: str = "", said: str = ""
+) -> str:
+    """Return the picture of a fabric as an SVG document that stands on its own.
+
+    Parameters
+    ----------
+    loads
+        Utilisation of links by directed pair of guids: two switches, or an HCA and its leaf; 1 is all that they carry.
+    kind
+        One of ``KINDS``.
+    title
+        The heading; without one, where the fabric was read.
+    said
+        A line below the heading, for example of which job the loads are.
+    """
+    labels = switch_labels(fabric)
+    heading = title or fabric.source or "fabric"
+    lines = [line for line in (said, _numbers(fabric, rails)) if line]
+    y = 34 + 18.0 * len(lines) + 18
+    drawings: list[Drawing] = []
+    if kind in ("matrix", "both"):
+        drawings.append(draw_matrix(build_matrix(fabric, rails, loads, fold=False), labels, y))
+        y = drawings[-1].bottom + 24
+    if kind in ("tree", "both"):
+        drawings.append(draw_tree(build_tree(fabric, rails, loads), labels, y))
+    width = max(max(drawing.right for drawing in drawings) + LEFT, _LEAST_WIDTH)
+    height = drawings[-1].bottom + 16
+    return _document(heading, lines, drawings, width, height)
+
+
+def _numbers(fabric: Fabric, rails: Rails) -> str:
+    """Return the fabric in numbers."""
+    counts = (
+        (len(fabric.switches), "switch", "es"),
+        (len(rails.attachments), "compute node", "s"),
+        (rails.rail_count, "rail", "s"),
+        (len(rails.units), "unit", "s"),
+        (len(fabric.faults) + len(rails.faults), "finding", "s"),
+    )
+    said = ", ".join(f"{count} {word}{'' if count == 1 else plural}" for count, word, plural in counts)
+    return f"{said}; {fabric.generated}" if fabric.generated else said
+
+
+def _document(heading: str, lines: list[str], drawings: list[Drawing], width: float, height: float) -> str:
+    parts = [
+        element("title", escaped(f"Fabric {heading}")),
+        element("desc", escaped("; ".join(lines))),
+        style(),
+        element("rect", x=0, y=0, width=width, height=height, class_="ground"),
+        text(LEFT, 34, fitted_bold(heading, width - 2 * LEFT, 15, keep_end=True), "h"),
+        *(text(LEFT, 54 + 18 * row, fitted(escape(line), width - 2 * LEFT, 12), "d") for row, line in enumerate(lines)),
+        *(part for drawing in drawings for part in drawing.parts),
+    ]
+    root = element(
+        "svg", "\n", "\n".join(parts), "\n", xmlns="http://www.w3.org/2000/svg", width=width, height=height,
+        viewBox=f"0 0 {width:g} {height:g}", role="img", class_="f",
+    )  # fmt: skip
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{root}\n'

@@ -1,0 +1,208 @@
+"""The command ``opsk store``: how much is kept, is it sound, what is too old, and what is it?"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opsk.app.store_opening import site_store, site_url
+from opsk.cli.document import echo_json
+from opsk.config import RetentionConfig, load_site
+from opsk.errors import ExitStatus, InputError
+from opsk.text import escape, format_bytes
+
+if TYPE_CHECKING:
+    from opsk.store.retention import Pruned
+    from opsk.store.sizes import StoreSize
+
+_OVER = tuple(RetentionConfig.model_fields)
+_KINDS = ("clusters", *_OVER)
+_SMALL_BYTES = 1 << 24
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+
+
+@click.group()
+def store() -> None:
+    """Look after what opsk keeps: jobs, predictions, measurements, failures, remaps, reports.
+
+    The database is the one that url under [store] in opsk.toml names; else a SQLite file of this user.
+    """
+
+
+@store.command()
+@_as_json
+def size(*, as_json: bool) -> int:
+    """Say how much is kept, of which kinds and times, and how much room it takes."""
+    engine = site_store(writing=False)
+    from opsk.store.database.urls import shown
+    from opsk.store.sizes import store_size
+
+    found = store_size(engine)
+    if as_json:
+        echo_json({"store": shown(engine.url), **_fields(found)})
+    else:
+        _size_table(shown(engine.url), found)
+    return ExitStatus.ANSWER
+
+
+@store.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option(
+    "--days", "given", multiple=True, metavar="KIND=DAYS",
+    help=f"Keep this kind so long, instead of what opsk.toml says; 0 for ever. Kinds: {', '.join(_OVER)}.",
+)  # fmt: skip
+@click.option("--give-back", "shrink", is_flag=True, help="Give the room back to the disk: SQLite copies its file.")
+@_as_json
+def prune(*, dry_run: bool, given: tuple[str, ...], shrink: bool, as_json: bool) -> int:
+    """Remove what is over for longer than retention_days under [store] in opsk.toml keeps its kind.
+
+    What is not over stays, however old: the newest fabric of each cluster, jobs that somebody still tells of, failures
+    that are not well again, remaps of which something can still become.
+    """
+    days = {**load_site().store.retention_days.model_dump(), **dict(map(_days, given))}
+    engine = site_store()
+    from opsk.store.retention import give_back
+    from opsk.store.retention import prune as remove
+
+    done = remove(engine, days, now=datetime.now(UTC), dry=dry_run)
+    if shrink and not dry_run:
+        give_back(engine)
+    if as_json:
+        echo_json({"dry_run": dry_run, "kinds": done})
+    else:
+        _pruned_table(done, dry=dry_run)
+    return ExitStatus.ANSWER
+
+
+@store.command()
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only this kind; may be repeated.")
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A new file, instead of stdout.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, which is what it always prints.")
+def export(*, kinds: tuple[str, ...], output: Path | None, as_json: bool) -> int:
+    """Print what is kept, one record a line in JSON; `opsk store import` takes it into another store.
+
+    A record that is damaged is left out, and said on stderr; the exit status is then 1.
+    """
+    engine = site_store(writing=False)
+    from opsk.store.export import export as lines
+
+    damaged: list[str] = []
+    try:
+        to = output.open("x", encoding="ascii") if output is not None else sys.stdout
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}", hint="name a file that is not there yet") from error
+    try:
+        for line in lines(engine, kinds, damaged=damaged.append):
+            to.write(line + "\n")
+        to.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{output or 'stdout'}: {error.strerror}", hint="what was written is not all") from error
+    finally:
+        if output is not None:
+            to.close()
+    for what in damaged:
+        click.echo(f"opsk: left out: {escape(what)}", err=True)
+    return ExitStatus.BAD_NEWS if damaged else ExitStatus.ANSWER
+
+
+@store.command("import")
+@click.argument("file", type=click.File("rb"))
+@_as_json
+def take_in(file: Any, *, as_json: bool) -> int:
+    """Take in what `opsk store export` printed, `-` from standard input; what is kept already stays as it is."""
+    engine = site_store()
+    from opsk.store.export import take_in as take
+    from opsk.store.writing import DirectWriter
+
+    written = take(DirectWriter(engine), file)
+    if as_json:
+        echo_json(written)
+    else:
+        click.echo(f"{written.new} records new or changed, {written.known} were known")
+    return ExitStatus.ANSWER
+
+
+@store.command()
+@_as_json
+def check(*, as_json: bool) -> int:
+    """Read all that is kept and say what is wrong with it; nothing is changed.
+
+    Exit status: 0 it is sound, 1 something is not, 3 the database does not answer.
+    """
+    url = site_url()
+    from opsk.store.check import check as look
+    from opsk.store.database.engine import connect
+    from opsk.store.database.urls import shown
+
+    engine = connect(url, writing=False)
+    found = look(engine)
+    if as_json:
+        echo_json({"store": shown(engine.url), "sound": not found.findings, **_fields(found)})
+    else:
+        for finding in found.findings:
+            click.echo(escape(f"{finding.part}: {finding.what}" + (f" ({finding.hint})" if finding.hint else "")))
+        verdict = "not sound" if found.findings else "sound"
+        click.echo(escape(f"{shown(engine.url)}: {verdict}, {found.records} records, revision {found.revision}"))
+    return ExitStatus.BAD_NEWS if found.findings else ExitStatus.ANSWER
+
+
+@store.command()
+@_as_json
+def upgrade(*, as_json: bool) -> int:
+    """Bring the store's tables to the form that this opsk needs, and make them where there are none; nothing is lost.
+
+    A SQLite file is brought up by whoever opens it; a server only by this command, once all that write to it are of
+    this version.
+    """
+    url = site_url()
+    from opsk.store.database.engine import upgrade_store
+    from opsk.store.database.urls import shown
+
+    engine, before, now = upgrade_store(url)
+    if as_json:
+        echo_json({"store": shown(engine.url), "before": before, "now": now})
+    elif before == now:
+        click.echo(escape(f"{shown(engine.url)} is of revision {now}: nothing to do"))
+    else:
+        click.echo(escape(f"{shown(engine.url)}: from revision {before or 'none'} to {now}"))
+    return ExitStatus.ANSWER
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _days(text: str) -> tuple[str, int]:
+    """Return kind and days of one ``--days``."""
+    kind, sign, days = text.partition("=")
+    if kind not in _OVER:
+        raise click.BadParameter(f"{escape(kind)!r} is none of {', '.join(_OVER)}", param_hint="--days")
+    if not sign or not (days.isascii() and days.isdecimal()) or len(days) > 5:
+        raise click.BadParameter(f"{escape(text)!r} is not {kind}=DAYS, as {kind}=90", param_hint="--days")
+    return kind, int(days)
+
+
+def _size_table(url: str, found: StoreSize) -> None:
+    click.echo(escape(url))
+    for kind in found.kinds:
+        times = f"  {kind.first_at:%Y-%m-%d}  {kind.last_at:%Y-%m-%d}" if kind.first_at and kind.last_at else ""
+        click.echo(f"{kind.kind:<10} {kind.records:>12,}{times}")
+    free = f", {_room(found.free_bytes)} of it free" if found.free_bytes else ""
+    click.echo(f"{_room(found.total_bytes)}{free}")
+
+
+def _room(size_bytes: int) -> str:
+    return format_bytes(size_bytes) if size_bytes >= _SMALL_BYTES else f"{size_bytes:,} bytes"
+
+
+def _pruned_table(done: list[Pruned], *, dry: bool) -> None:
+    verb = "would be removed" if dry else "removed"
+    for kind in done:
+        since = f"over before {kind.before:%Y-%m-%d}" if kind.before is not None else "kept for ever"
+        click.echo(f"{kind.kind:<10} {kind.removed:>10,} {verb}, {kind.kept:>12,} kept, {since}")

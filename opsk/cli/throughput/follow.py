@@ -1,0 +1,214 @@
+"""What does ``opsk throughput --follow`` print: a line a step, for people or as JSON, until it is told to stop?"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+import click
+
+from opsk.cli.throughput.document import step_document
+from opsk.cli.throughput.picture import speed
+from opsk.errors import ExitStatus, InputError
+from opsk.telemetry.progress.records import Event, EventKind, StepRecord
+from opsk.telemetry.progress.runs import STDIN
+from opsk.telemetry.progress.stream import Found, ProgressReader
+from opsk.telemetry.progress.tail import Tail
+from opsk.telemetry.progress.tally import STALL, Tally
+from opsk.text import escape, format_bytes, format_duration, to_json_values
+from opsk.units import KIB
+
+SHOWN_AT_FIRST = 10
+"""Steps of those that were there before, for people."""
+_WINDOW, _ENOUGH = 16, 4
+_PIPE_BYTES = 64 * KIB
+
+
+def follow(
+    logs: Sequence[Path],
+    *,
+    as_json: bool,
+    sequence_tokens: float | None = None,
+    gpus: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> ExitStatus:
+    """Print steps as they come, until the user interrupts it or standard input ends.
+
+    Raises
+    ------
+    InputError
+        A log cannot be followed.
+    """
+    lines = Lines(as_json=as_json)
+    try:
+        if STDIN in logs:
+            if len(logs) > 1:
+                raise InputError("- is followed alone", hint="name logs, or pipe one")
+            _pipe(lines, ProgressReader("-", sequence_tokens=sequence_tokens, gpus=gpus))
+        else:
+            _watch(lines, Tail(logs, sequence_tokens=sequence_tokens, gpus=gpus), sleep)
+    except KeyboardInterrupt:
+        pass
+    return lines.end()
+
+
+def _watch(lines: Lines, tail: Tail, sleep: Callable[[float], None]) -> None:
+    """Follow logs for ever."""
+    changes, said = 0, ""
+    try:
+        while True:
+            for found in tail.poll():
+                if tail.changes != changes:
+                    changes = tail.changes
+                    lines.forget()
+                lines.take(found)
+            if tail.is_live:
+                lines.go_live()
+            problem = "; ".join(tail.problems.values())
+            if problem != said:
+                said = problem
+                if problem:
+                    click.echo(f"opsk: waiting: {escape(problem)}", err=True)
+            sleep(tail.rest_s)
+    finally:
+        lines.take_all(tail.finish())
+        if tail.skipped_bytes:
+            left_out = format_bytes(tail.skipped_bytes)
+            click.echo(f"opsk: {left_out} of the logs were left out: more than can be followed", err=True)
+
+
+def _pipe(lines: Lines, reader: ProgressReader) -> None:
+    """Follow standard input until it ends."""
+    lines.go_live()
+    changes, stream = 0, cast("io.BufferedReader", sys.stdin.buffer)
+    try:
+        while data := stream.read1(_PIPE_BYTES):
+            for found in reader.feed(data):
+                if reader.changes != changes:
+                    changes = reader.changes
+                    lines.forget()
+                lines.take(found)
+    finally:
+        lines.take_all(reader.finish())
+
+
+class Lines:
+    """Prints steps, and remembers what is summed up at the end.
+
+    Parameters
+    ----------
+    as_json
+        One JSON object a step, and nothing else on standard output.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._is_live = as_json
+        self._early: deque[str] = deque(maxlen=SHOWN_AT_FIRST)
+        self._recent: deque[float] = deque(maxlen=_WINDOW)
+        self._tally = Tally()
+        self._generation = 0
+
+    def take(self, found: Found) -> None:
+        """Print a step, or what happened between two."""
+        if isinstance(found, StepRecord):
+            self._tally.add(found)
+            if self._as_json:
+                click.echo(json.dumps(to_json_values(step_document(found)), ensure_ascii=True))
+                return
+            if found.generation > self._generation:
+                self._recent.clear()
+                self._say(f"restart {found.generation}")
+            self._generation = found.generation
+            self._say(self._step(found))
+        elif not self._as_json and (said := _event(found)):
+            self._say(said)
+
+    def take_all(self, found: Iterator[Found]) -> None:
+        """Print all that is left."""
+        for each in found:
+            self.take(each)
+
+    def go_live(self) -> None:
+        """Print the last of what was there before, and from now on everything."""
+        self._is_live = True
+        while self._early:
+            click.echo(self._early.popleft())
+
+    def forget(self) -> None:
+        """Forget steps that were not the training's."""
+        self._tally = Tally()
+        self._early.clear()
+        self._recent.clear()
+        self._generation = 0
+
+    def end(self) -> ExitStatus:
+        """Sum up."""
+        self.go_live()
+        last = self._tally.last
+        if not self._as_json:
+            click.echo(self._summary())
+        is_finite = last is None or last.loss is None or math.isfinite(last.loss)
+        return ExitStatus.ANSWER if is_finite else ExitStatus.BAD_NEWS
+
+    def _summary(self) -> str:
+        """Return what it came to."""
+        count = len(self._tally)
+        if not count:
+            return "no progress lines that opsk knows"
+        said = speed({**self._tally.steady().medians, "from": "steps"})
+        return f"{count:,} record{'s' if count > 1 else ''}, median {said}"
+
+    def _say(self, text: str) -> None:
+        """Print a line, or keep it while old ones are read."""
+        if self._is_live:
+            click.echo(escape(text))
+        else:
+            self._early.append(escape(text))
+
+    def _step(self, record: StepRecord) -> str:
+        """Return one step as people read it."""
+        step = "step" if record.iteration is None else f"step {record.iteration:,}"
+        parts = [step + (f"/{record.total_iterations:,}" if record.total_iterations else "")]
+        if record.step_s:
+            parts.append(format_duration(record.step_s))
+        for value, what in (
+            (record.tflops_per_gpu, "TFLOP/s/GPU"),
+            (record.tokens_per_s_per_gpu, "tokens/s/GPU"),
+            (record.tokens_per_s, "tokens/s"),
+        ):
+            if value and math.isfinite(value):
+                parts.append(f"{value:,.0f} {what}" if value >= 1000 else f"{value:.4g} {what}")
+        if record.loss is not None:
+            parts.append(f"loss {record.loss:.4g}")
+        if (slow := self._slowness(record.step_s)) is not None:
+            parts.append(f"slow: {slow:.1f} times the median")
+        return "  ".join(parts)
+
+    def _slowness(self, step_s: float | None) -> float | None:
+        """Return how many times the usual time of the last steps this one took, if that is many."""
+        if step_s is None or not math.isfinite(step_s):
+            return None
+        usual = median(self._recent) if len(self._recent) >= _ENOUGH else None
+        self._recent.append(step_s)
+        return step_s / usual if usual and step_s > STALL * usual else None
+
+
+def _event(event: Event) -> str | None:
+    """Return what happened between steps; nothing of what shows anyway."""
+    after = f" after step {event.iteration:,}" if event.iteration is not None else ""
+    took = f", {format_duration(event.seconds)}" if event.seconds else ""
+    if event.kind is EventKind.CHECKPOINT:
+        return f"checkpoint{after}{took}"
+    if event.kind is EventKind.VALIDATION:
+        loss = event.values.get("loss")
+        return f"validation{after}" + (f": loss {loss:.4g}" if loss is not None else "")
+    return None

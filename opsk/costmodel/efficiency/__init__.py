@@ -1,0 +1,1 @@
+"""Holds what share of their peak GPUs, links and kernels reach, as fitted and as published."""

@@ -1,0 +1,1 @@
+"""Computes what needs no cluster model: scaling laws, closed forms, checkpoints."""

@@ -1,0 +1,1 @@
+"""Counts parameters, FLOP and shares of a model that a plan splits."""

@@ -1,0 +1,70 @@
+"""What do the layers of a hybrid hold, compute, move and keep that mix tokens by a state instead of attention?
+
+Each kind is brought to the same few numbers of one layer (`opsk.costmodel.sizes.mixer_kinds`), so that nothing here has
+to know the kinds.
+"""
+
+from __future__ import annotations
+
+from opsk.costmodel.elementwise import floats, minimum
+from opsk.costmodel.machine import Machine
+from opsk.costmodel.passes import Passes
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.sizes.widths import Widths
+from opsk.costmodel.table import FloatColumn
+
+CONSUMED_BYTES = 2.0
+"""Bytes of an element that the kernels read and write: 16-bit, fp32 ones counted as two."""
+
+
+def mixer_passes(model: ShapeColumns, shares: Shares, machine: Machine) -> Passes:
+    """Return the passes of convolution, scan, gate and norm of one layer with a mixer [s].
+
+    Kernels of a scan are short: products of a chunk, then traffic of what the next kernel reads, one after the other.
+    """
+    tokens = shares.tokens / shares.tp
+    arithmetic_s = tokens * model.mixer_kernel_flop / machine.plain_flop_per_s
+    moved = tokens * model.mixer_moved * (shares.activation_bytes / CONSUMED_BYTES)
+    forward = arithmetic_s + moved * CONSUMED_BYTES / machine.hbm_bytes_per_s
+    return Passes(forward=forward, by_input=model.mixer_backward * forward, by_weight=floats(0.0))
+
+
+def mixer_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+    """Return sum of k n, sum of k + n, and elements that the products of one layer read and write for all tokens."""
+    hidden, tp = model.hidden, shares.tp
+    inner = model.mixer_inner / tp
+    into = model.mixer_into / tp + model.mixer_shared_into / minimum(tp, model.mixer_groups)
+    low = model.mixer_low + model.mixer_low_split / tp
+    weights = hidden * (into + inner) + low
+    sides = 2.0 * hidden + into + inner + low / hidden
+    return weights, sides, shares.tokens * (2.0 * hidden + into + inner)
+
+
+def mixer_parameters(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return the parameters of one mixer, the norm before it left out; a rank holds one group at least."""
+    share = widths.heads / model.heads
+    into = model.mixer_into * share + model.mixer_shared_into / minimum(1.0 / share, model.mixer_groups)
+    split = model.mixer_inner * model.hidden + model.mixer_low_split + model.mixer_small
+    return model.hidden * into + model.mixer_low + split * share + model.mixer_whole
+
+
+def mixer_adapters(model: ShapeColumns, widths: Widths) -> FloatColumn:
+    """Return inputs and outputs of the projections into and out of one mixer, for LoRA."""
+    share = widths.heads / model.heads
+    return 2.0 * model.hidden + share * (model.mixer_into + model.mixer_shared_into + model.mixer_inner)
+
+
+def mixer_flop(model: ShapeColumns) -> FloatColumn:
+    """Return the forward FLOP of one token in the products of one mixer that have weights."""
+    into = model.mixer_into + model.mixer_shared_into + model.mixer_inner
+    return 2.0 * (model.hidden * into + model.mixer_low + model.mixer_low_split)
+
+
+def mixer_bytes(model: ShapeColumns, shares: Shares, linear: FloatColumn) -> FloatColumn:
+    """Return what one mixer keeps of a micro-batch for its backward, the input of its projection left out [bytes].
+
+    The input of the output projection has ``linear`` bytes an element.
+    """
+    kept = model.mixer_kept * shares.activation_bytes + model.mixer_inner * linear
+    return shares.tokens / shares.tp * kept

@@ -1,0 +1,1 @@
+"""Computes how long the parts of a training step take."""

@@ -1,0 +1,340 @@
+"""How long does one GPU compute on one layer, and on the head, for one micro-batch?
+
+Every operation takes its arithmetic at the reached rate, joined with its bytes at the reached memory bandwidth, plus
+the gap before each kernel. The rate of a product of m x k by k x n grows smoothly with each of its dimensions,
+1 / (1 + s (1/m + 1/k + 1/n)) of that of a large one: tiles and pipelines of the tensor cores that are not full. So the
+fewer tokens, the higher tp, the smaller hidden, the lower the efficiency, without steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opsk.costmodel.efficiency.efficiency import SoftwareColumns
+from opsk.costmodel.elementwise import all_of, any_of, floats, hypot, maximum, minimum, where
+from opsk.costmodel.machine import Machine
+from opsk.costmodel.passes import GRADIENT_UPDATE_BYTES, Passes
+from opsk.costmodel.sizes.flops import attention_matrices, index_matrices, token_flop
+from opsk.costmodel.sizes.mixers import mixer_passes, mixer_products
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.table import FloatColumn, PlanTable
+from opsk.costmodel.time.attention import attention_s
+from opsk.costmodel.time.experts import expert_time
+from opsk.costmodel.time.launches import launches_s
+from opsk.costmodel.time.quantising import quantising_s
+
+FORWARD_KERNELS, BACKWARD_KERNELS = 24.0, 44.0
+"""Kernels of one layer: products, norms, bias, activation, dropout, residual, reshapes; counted in Megatron traces."""
+LOSS_FORWARD_BYTES, LOSS_BACKWARD_BYTES = 20.0, 14.0
+"""Traffic for one logit in the unfused fp32 cross entropy: cast, maximum, exponent, sum; gradient, cast."""
+ALIGNED_ELEMENTS = 8.0
+"""Tensor cores take rows of 16 bytes (NVIDIA, Matrix Multiplication Background, section 3): heads of 8 elements."""
+UNALIGNED_FACTOR = 8.0
+"""How much slower unfused attention runs with heads that are no multiple of that: BLOOM's trials of head counts, whose
+steps of 175B to 200B models are 20 to 25 % longer with heads of 108, 150 or 450 than of 96 to 224 (A100, 2022)."""
+UNFUSED_NORM_PASSES, UNFUSED_NORM_BACKWARD_PASSES = 24.0, 40.0
+"""What two norms written in Python read and write beyond fused ones, in elements of 2 bytes: cast to fp32 (6 bytes),
+square and mean (4), scale (8), cast back (6), weight (4), 28 bytes against 4 each; their backward about twice."""
+UNFUSED_ROTARY_PASSES = 10.0
+"""The same of rotary positions in complex fp32, for each element of query and key."""
+UNFUSED_GATE_PASSES = 2.0
+"""The same of silu and product apart, for each inner element."""
+
+_NOTHING = floats(0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """Seconds for one micro-batch, one entry a plan.
+
+    ``plain`` is a layer with the dense MLP, ``sparse`` one with experts (the same object for a model without any),
+    ``average`` their mixture over the model; ``attention`` is the part of a forward beside which context-parallel
+    messages can hide, and what selective recomputation repeats; ``mlp``, ``experts`` and ``shared_experts`` are the
+    forwards of these modules; ``head`` is forward and backward of head and loss,
+    ``embedding`` of the embedding, ``mtp`` of the projection and the head of multi-token prediction.
+    """
+
+    plain: Passes
+    sparse: Passes
+    average: Passes
+    attention: FloatColumn
+    mlp: FloatColumn
+    experts: FloatColumn
+    shared_experts: FloatColumn
+    head: FloatColumn
+    embedding: FloatColumn
+    mtp: FloatColumn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Products:
+    """Forward of a group of products: arithmetic at the reached rate [s], bytes of activations and of weights."""
+
+    arithmetic_s: FloatColumn
+    activation_bytes: FloatColumn
+    weights: FloatColumn
+
+
+def layer_time(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> LayerTime:
+    """Return how long layers and the ends of the model take for one micro-batch [s]."""
+    attention = _attention(model, plans, shares, machine)
+    around = _around_attention(model, shares, machine, software)
+    common = _projections(model, plans, shares, machine) + around + attention
+    mlp = _mlp(model, plans, shares, machine, software, shares.ffn_width)
+    of_experts = of_shared = _NOTHING
+    with_attention = common
+    if model.has_mixers:
+        common = _mixed(model, shares, machine, around, common)
+        attention, mlp = attention.times(model.attention_share), mlp.times(model.mlp_share)
+    plain = sparse = average = _launched(_with_encoder(model, common + mlp), plans, machine)
+    if model.has_experts:
+        routed = _experts(model, plans, shares, machine, software)
+        routed = routed.times(model.mlp_share) if model.has_mixers else routed
+        sparse, of_experts = common + routed, routed.forward
+        if any_of(model.shared_ffn):
+            shared = _mlp(model, plans, shares, machine, software, shares.shared_width)
+            shared = shared.times(minimum(model.shared_ffn, 1.0) * model.mlp_share)
+            sparse, of_shared = sparse + shared, shared.forward
+        sparse = _launched(sparse, plans, machine)
+        share = model.moe_layers / model.layers
+        average = plain.times(1.0 - share) + sparse.times(share)
+    head = _head(model, shares, machine, software)
+    mtp = _NOTHING
+    if model.has_mtp:
+        last = where(model.is_moe > 0, sparse.total, plain.total)
+        if model.has_mixers:
+            last = with_attention.total + (last - common.total) / model.mlp_share
+        projection = 12.0 * shares.tokens * model.hidden**2 / shares.tp / machine.matmul_flop_per_s
+        mtp = model.mtp_layers * (last + projection + head)
+    embedding = 6.0 * shares.tokens * model.hidden * shares.activation_bytes / machine.hbm_bytes_per_s
+    return LayerTime(
+        plain=plain,
+        sparse=sparse,
+        average=average,
+        attention=attention.forward,
+        mlp=mlp.forward,
+        experts=of_experts,
+        shared_experts=of_shared,
+        head=head,
+        embedding=embedding,
+        mtp=mtp,
+    )
+
+
+def _launched(layer: Passes, plans: PlanTable, machine: Machine) -> Passes:
+    """Return a layer's passes with the wait for the host, where it launches kernels more slowly than they run."""
+    forward, backward = launches_s(plans, machine)
+    return Passes(
+        forward=maximum(layer.forward, forward),
+        by_input=layer.by_input + maximum(backward - layer.by_input - layer.by_weight, 0.0),
+        by_weight=layer.by_weight,
+    )
+
+
+def _cast(passes: Passes, casts: tuple[FloatColumn, FloatColumn] | None) -> Passes:
+    """Return products with the casts of their operands."""
+    if casts is None:
+        return passes
+    forward, backward = casts
+    return passes + Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+
+
+def _mixed(model: ShapeColumns, shares: Shares, machine: Machine, around: Passes, attention: Passes) -> Passes:
+    """Return the average layer without its MLP where only some layers have attention.
+
+    ``around`` is what every layer has of norms and the like, and ``attention`` a whole layer's with attention.
+    """
+    weights, sides, elements = mixer_products(model, shares)
+    mixer = _of_products(shares, machine, weights, sides, elements * shares.activation_bytes)
+    mixer = mixer + mixer_passes(model, shares, machine)
+    rest = around.times(model.blocks / 2.0 - model.attention_share)
+    return rest + attention.times(model.attention_share) + mixer.times(model.mixer_share)
+
+
+def _with_encoder(model: ShapeColumns, decoder: Passes) -> Passes:
+    """Return a layer of the decoder with cross attention and its share of the encoder, by their share of the FLOP."""
+    if not model.has_encoder:
+        return decoder
+    flop = token_flop(model)
+    own = 2.0 * attention_matrices(model) + 2.0 * (2.0 + model.gated_mlp) * model.hidden * model.ffn + flop.attention
+    whole = flop.projections + flop.attention + flop.encoder_attention
+    return decoder.times(where(model.encoder_layers > 0, whole / own, 1.0))
+
+
+def _passes(products: _Products, machine: Machine, shares: Shares) -> Passes:
+    """Return the passes of a group of products [s].
+
+    Each reads and writes m k + k n + m n elements; the weight gradient also updates the fp32 gradient, and falls away
+    with the share of the weights that is frozen.
+    """
+    moved = products.activation_bytes + products.weights * shares.activation_bytes
+    updated = products.activation_bytes + products.weights * GRADIENT_UPDATE_BYTES
+    forward = hypot(products.arithmetic_s, moved / machine.hbm_bytes_per_s)
+    by_weight = hypot(products.arithmetic_s, updated / machine.hbm_bytes_per_s)
+    return Passes(forward=forward, by_input=forward, by_weight=by_weight * shares.trained_share)
+
+
+def _projections(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
+    """Return the passes of a layer's attention projections [s].
+
+    ``weights`` is the sum of k n over the products, ``sides`` that of k + n: the arithmetic is
+    2 m / P ((1 + s/m) weights + s sides).
+    """
+    weights, sides, width = _attention_products(model, shares)
+    activations = shares.tokens * (2.0 * model.hidden + width) * shares.activation_bytes
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (model.hidden + shares.query_width),
+        gradients=shares.tokens * (model.hidden + width - shares.query_width),
+        weights=weights,
+    )  # fmt: skip
+    return _cast(_of_products(shares, machine, weights, sides, activations), casts)
+
+
+def _mlp(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    machine: Machine,
+    software: SoftwareColumns,
+    inner: FloatColumn,
+) -> Passes:
+    """Return the passes of an MLP of ``inner`` width on this GPU, dense or shared experts, activation included [s]."""
+    hidden, gated = model.hidden, model.gated_mlp
+    matrices = 2.0 + gated
+    activations = shares.tokens * (2.0 * hidden + matrices * inner) * shares.activation_bytes
+    weights = matrices * hidden * inner
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=shares.tokens * (hidden + inner),
+        gradients=shares.tokens * (hidden + (1.0 + gated) * inner),
+        weights=weights,
+    )  # fmt: skip
+    products = _cast(_of_products(shares, machine, weights, 2.0 * hidden + matrices * inner, activations), casts)
+    return products + _activation(model, shares, machine, software, shares.tokens * inner)
+
+
+def _activation(
+    model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns, elements: FloatColumn
+) -> Passes:
+    """Return the passes of the activation function: 2 and 3 times the inner elements, 3 and 5 when gated [s]."""
+    cost = elements * software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
+    forward = 2.0 + model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
+    backward = 3.0 + 2.0 * model.gated_mlp + UNFUSED_GATE_PASSES * shares.runs_unfused
+    return Passes(forward=forward * cost, by_input=backward * cost, by_weight=_NOTHING)
+
+
+def _of_products(
+    shares: Shares, machine: Machine, weights: FloatColumn, sides: FloatColumn, activation_bytes: FloatColumn
+) -> Passes:
+    """Return the passes of dense products of all tokens."""
+    tokens, size = shares.tokens, machine.matmul_size
+    arithmetic_s = 2.0 / machine.matmul_flop_per_s * ((tokens + size) * weights + size * tokens * sides)
+    products = _Products(arithmetic_s=arithmetic_s, activation_bytes=activation_bytes, weights=weights)
+    return _passes(products, machine, shares)
+
+
+def _attention_products(model: ShapeColumns, shares: Shares) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+    """Return sum of k n, sum of k + n, and summed widths of the projections around attention on one GPU.
+
+    Latent attention compresses the query to ``q_lora_rank`` and keys and values to ``kv_lora_rank`` before it expands
+    them to heads; the compressing products are not split over tp.
+    """
+    hidden, query, kv = model.hidden, shares.query_width, shares.kv_width
+    plain = 2.0 * hidden * (query + kv)
+    sides = 2.0 * hidden + 2.0 * (query + kv)
+    if model.has_attention_gate:
+        gate = model.attention_gate * query
+        plain, sides = plain + gate * hidden, sides + gate
+    if not model.has_latent:
+        return plain, sides, 2.0 * (query + kv)
+    value = model.heads * model.v_head_dim / shares.tp
+    q_rank, kv_rank = model.q_lora_rank, model.kv_lora_rank
+    compressed = where(q_rank > 0, hidden * q_rank + q_rank * query, hidden * query)
+    nope = query - model.heads * model.qk_rope_dim / shares.tp
+    latent = compressed + hidden * (kv_rank + model.qk_rope_dim) + kv_rank * (nope + value) + value * hidden
+    latent_sides = sides + 2.0 * (q_rank + kv_rank)
+    if model.has_index:
+        latent = latent + index_matrices(model)
+    is_latent = model.is_latent > 0
+    return where(is_latent, latent, plain), where(is_latent, latent_sides, sides), 2.0 * (query + kv)
+
+
+def _experts(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine, software: SoftwareColumns
+) -> Passes:
+    """Return the passes of the routed experts of one layer, all but what the links carry [s]."""
+    tokens, width = shares.expert_tokens, maximum(shares.expert_width, 1.0)
+    casts = quantising_s(
+        plans, shares, machine,
+        inputs=tokens * (model.hidden + width),
+        gradients=tokens * (model.hidden + (1.0 + model.gated_mlp) * width),
+        weights=maximum(model.experts / shares.ep, 1.0) * (2.0 + model.gated_mlp) * model.hidden * width,
+    )  # fmt: skip
+    products = _cast(expert_time(model, shares, machine, software), casts)
+    return products + _activation(model, shares, machine, software, tokens * width)
+
+
+def _attention(model: ShapeColumns, plans: PlanTable, shares: Shares, machine: Machine) -> Passes:
+    """Return forward and backward time of the attention core [s].
+
+    Unfused attention writes and reads the a s^2 scores: 2 passes in the products, 4.5 in masked softmax and dropout
+    (mask of 1 byte) forward; 4 and 5.5 backward.
+    """
+    forward, backward = attention_s(model, plans, shares, machine)
+    is_fused = model.flash_attention > 0
+    if all_of(is_fused):
+        return Passes(forward=forward, by_input=backward, by_weight=_NOTHING)
+    value = (model.head_dim + model.v_head_dim) / (2.0 * model.head_dim)
+    flop = 4.0 * shares.tokens * shares.attended * shares.query_width * value
+    slower = where(model.head_dim % ALIGNED_ELEMENTS == 0, 1.0, UNALIGNED_FACTOR)
+    arithmetic = slower * flop / machine.plain_flop_per_s * (1.0 + machine.matmul_size / model.head_dim)
+    scores_bytes = shares.tokens * model.seq * (model.heads / shares.tp) * shares.activation_bytes
+    scores_s = scores_bytes / machine.hbm_bytes_per_s
+    return Passes(
+        forward=where(is_fused, forward, arithmetic + 6.5 * scores_s),
+        by_input=where(is_fused, backward, 2.0 * arithmetic + 9.5 * scores_s),
+        by_weight=_NOTHING,
+    )
+
+
+def _around_attention(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> Passes:
+    """Return the passes of norms, dropout, residual and rotary positions, and of the gaps before all kernels [s].
+
+    Passes over the residual stream (elements read or written): norm 2 x 2 and bias-dropout-add 2 x 3.5 forward; norm
+    2 x 3, dropout 2 x 2.5 and residual 2 x 1.5 backward. Rotary positions read and write query and key once each way.
+    """
+    apart = shares.runs_unfused
+    rotary = (
+        (1.0 - model.learned_positions)
+        * (2.0 + UNFUSED_ROTARY_PASSES * apart)
+        * shares.tokens
+        * (shares.query_width + shares.kv_width)
+    )
+    stream = shares.plain_tokens * model.hidden
+    cost = software.elementwise_factor * shares.activation_bytes / machine.hbm_bytes_per_s
+    gaps = software.kernel_gap_s
+    return Passes(
+        forward=((11.0 + UNFUSED_NORM_PASSES * apart) * stream + rotary) * cost + FORWARD_KERNELS * gaps,
+        by_input=((14.0 + UNFUSED_NORM_BACKWARD_PASSES * apart) * stream + rotary) * cost + BACKWARD_KERNELS * gaps,
+        by_weight=_NOTHING,
+    )
+
+
+def _head(model: ShapeColumns, shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
+    """Return the time of final norm, head and loss, forward and backward, for one micro-batch [s].
+
+    Three products: forward, gradient by input, and by weight as far as the head is trained.
+    """
+    tokens, size, hidden = shares.tokens, machine.matmul_size, model.hidden
+    weights, trained = shares.vocab * hidden, shares.trained_share
+    products = (tokens + size) * weights + size * tokens * (hidden + shares.vocab)
+    arithmetic = (4.0 + 2.0 * trained) / machine.plain_flop_per_s * products
+    logits = tokens * shares.vocab
+    moved = (2.0 + trained) * (logits + weights + tokens * hidden) * shares.activation_bytes
+    moved = moved + trained * weights * GRADIENT_UPDATE_BYTES
+    loss = logits * (LOSS_FORWARD_BYTES + LOSS_BACKWARD_BYTES) * software.elementwise_factor
+    return hypot(arithmetic, moved / machine.hbm_bytes_per_s) + loss / machine.hbm_bytes_per_s

@@ -1,0 +1,108 @@
+"""How long does the optimizer step take, on the GPU or in host memory?
+
+The arithmetic of an optimizer is little, so its bytes count: those of the GPU's memory, or of the host's where the
+states are kept there (ZeRO-Offload, arXiv 2101.06840: gradients go down over PCIe, the CPU steps, weights come up).
+Only what is trained is stepped: with LoRA the adapters, else all but the frozen share. Left out: Muon's Newton-Schulz
+products (below one percent of a step of a million tokens by their FLOP), paging of paged optimizers, and that DeepSpeed
+adds up gradients of several micro-batches in host memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from opsk.costmodel.elementwise import all_of, any_of, looked_up, most, where
+from opsk.costmodel.machine import Machine
+from opsk.costmodel.memory.states import MOMENT_COUNTS, QUANTIZED_MOMENT_BYTES, RECIPES, Recipe
+from opsk.costmodel.sizes.formats import names_formats, state_sizes
+from opsk.costmodel.sizes.parameters import ParameterCount
+from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.table import OFFLOADS, OPTIMIZERS, PRECISIONS, STATES, FloatColumn, PlanTable
+from opsk.costmodel.time.host import host_link_bytes_per_s, host_optimizer_bytes_per_s
+from opsk.workload.plan import Offload, Optimizer, Precision, States
+
+GRADIENT_PASSES = 4.0
+"""Reads and writes of a gradient: its norm, scaled (read and written), and read by the step."""
+MASTER_GRADIENT_BYTES = 4.0
+"""Gradients that meet fp32 master weights are, or are made, fp32."""
+_8BIT = (Optimizer.ADAM_8BIT, Optimizer.PAGED_ADAM_8BIT)
+_ADAMS_MOMENTS = 2.0
+
+
+def traffic_bytes(states: States, optimizer: Optimizer) -> float:
+    """Return what one step reads and writes for a parameter [bytes].
+
+    Gradients four times, master weights (or the weights themselves, where there are none) and moments read and written,
+    and the weights written where they are copies. Adam on mixed states: 16 + 8 + 16 + 2 = 42.
+    """
+    recipe = RECIPES[states]
+    gradient = MASTER_GRADIENT_BYTES if recipe.master else recipe.gradients
+    stepped, copied = (recipe.master, recipe.weights) if recipe.master else (recipe.weights, 0.0)
+    return GRADIENT_PASSES * gradient + 2.0 * (stepped + _moments_bytes(recipe, optimizer)) + copied
+
+
+def _moments_bytes(recipe: Recipe, optimizer: Optimizer) -> float:
+    """Return the moments of one parameter [bytes]."""
+    each = QUANTIZED_MOMENT_BYTES.get(optimizer, recipe.moment)
+    return MOMENT_COUNTS.get(optimizer, _ADAMS_MOMENTS) * each
+
+
+_TRAFFIC = np.array([[traffic_bytes(states, optimizer) for optimizer in OPTIMIZERS] for states in STATES])
+_COPIED = np.array([RECIPES[states].gradients + RECIPES[states].weights for states in STATES])
+_RECIPE = np.array([[getattr(RECIPES[name], part) for name in STATES] for part in ("gradients", "master", "moment")])
+_MOMENTS = np.array([0.0 if name in _8BIT else MOMENT_COUNTS.get(name, _ADAMS_MOMENTS) for name in OPTIMIZERS])
+_ONLY_OPTIMIZER = OFFLOADS.index(Offload.OPTIMIZER)
+_FP32, _ALL_FP32 = PRECISIONS.index(Precision.FP32), STATES.index(States.AUTOCAST)
+_ON_HOST = np.array([place in (Offload.OPTIMIZER, Offload.OPTIMIZER_AND_WEIGHTS) for place in OFFLOADS])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """Parameters of the candidate stages that have gradients, shape (3, plans), by how they are replicated."""
+
+    dense: FloatColumn
+    experts: FloatColumn
+
+
+def trained_parameters(shares: Shares, parameters: ParameterCount) -> Trained:
+    """Return what the optimizer steps and data-parallel ranks reduce: adapters, or all but the frozen share."""
+    if all_of(shares.trained_share == 1.0):
+        return Trained(dense=parameters.dense, experts=parameters.experts)
+    return Trained(
+        dense=parameters.dense * shares.trained_share + parameters.adapters,
+        experts=parameters.experts * shares.trained_share + parameters.expert_adapters,
+    )
+
+
+def optimizer_s(plans: PlanTable, shares: Shares, trained: Trained, machine: Machine) -> FloatColumn:
+    """Return the time of the optimizer on the stage with most parameters, shape (plans,) [s]."""
+    dense = trained.dense / where(shares.shards_optimizer, shares.shard_group, 1.0)
+    experts = trained.experts / where(shares.shards_optimizer, shares.expert_shard_group, 1.0)
+    largest: FloatColumn = most(dense + experts)
+    states = where(plans.precision == _FP32, _ALL_FP32, plans.states)
+    each = looked_up(_TRAFFIC, states, plans.optimizer)
+    if names_formats(plans):
+        each = each + _more_traffic(plans, states)
+    traffic = largest * each
+    on_gpu_s: FloatColumn = traffic / machine.hbm_bytes_per_s
+    if not any_of(plans.offload):
+        return on_gpu_s
+    copied_s = largest * looked_up(_COPIED, states) / host_link_bytes_per_s(machine)
+    on_host_s = copied_s + traffic / host_optimizer_bytes_per_s(machine)
+    share = where(plans.offload == _ONLY_OPTIMIZER, plans.offload_fraction, 1.0)
+    found: FloatColumn = where(
+        looked_up(_ON_HOST, plans.offload), share * on_host_s + (1.0 - share) * on_gpu_s, on_gpu_s
+    )
+    return found
+
+
+def _more_traffic(plans: PlanTable, states: FloatColumn) -> FloatColumn:
+    """Return what the formats that a plan names add to what a step of a parameter reads and writes [bytes]."""
+    gradient, master, moment = looked_up(_RECIPE, slice(None), states)
+    sizes = state_sizes(plans, gradient, master, moment)
+    moments = looked_up(_MOMENTS, plans.optimizer)
+    more = GRADIENT_PASSES * where(gradient < 4.0, 0.0, sizes.gradient - gradient)
+    found: FloatColumn = more + 2.0 * (sizes.master - master + moments * (sizes.moment - moment))
+    return found

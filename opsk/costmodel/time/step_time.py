@@ -1,0 +1,319 @@
+"""How long does one optimizer step take, and what takes it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
+
+from opsk.costmodel.collectives.hierarchical import Carried
+from opsk.costmodel.efficiency.efficiency import SoftwareColumns, Spread
+from opsk.costmodel.elementwise import all_of, any_of, filled, floats, log2, maximum, minimum, when, where
+from opsk.costmodel.machine import Machine
+from opsk.costmodel.memory.activations import kept_layer_bytes, layer_bytes
+from opsk.costmodel.memory.modules import moves_activations
+from opsk.costmodel.sizes.flops import expanding_weights, step_flop
+from opsk.costmodel.sizes.parameters import ParameterCount
+from opsk.costmodel.sizes.pipeline import Extreme, Stages, bubble_s
+from opsk.costmodel.sizes.shape import ShapeColumns
+from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.table import OFFLOADS, RECOMPUTE_BITS, SOFTWARE, FloatColumn, PlanTable, Range, TimeTable
+from opsk.costmodel.time.communication import Traffic, data_parallel, layer_communication, pipeline, tied_embedding
+from opsk.costmodel.time.host import host_link_bytes_per_s
+from opsk.costmodel.time.layer_time import LayerTime, layer_time
+from opsk.costmodel.time.optimizer_time import optimizer_s, trained_parameters
+from opsk.units import TERA
+from opsk.workload.modules import RecomputeModule
+from opsk.workload.plan import Offload, Software
+
+
+def share_links(axes: Mapping[str, Traffic], compute_s: FloatColumn) -> dict[str, Traffic]:
+    """Return the communication of each axis in one step, with what the others leave of its window.
+
+    Parameters
+    ----------
+    axes
+        Communication of one step, by axis, as if each were alone; messages between stages (``pp``) hide beside any
+        computation.
+    compute_s
+        Computation of the step, recomputation included [s].
+    """
+    alone = dict(axes)
+    hidden = {name: axis.total - axis.exposed for name, axis in alone.items()}
+    widest = reduce(maximum, (where(hidden[name] > 0, _window_s(alone, name, compute_s), 0.0) for name in alone))
+    window = minimum(widest, compute_s)
+    on_hb = {name: minimum(hidden[name], axis.hb) for name, axis in alone.items()}
+    on_nic = {name: minimum(hidden[name], axis.nic) for name, axis in alone.items()}
+    of_hb, of_nic = (reduce(_sum, link.values()) for link in (on_hb, on_nic))
+    beyond = maximum(maximum(of_hb, of_nic) - window, 0.0)
+    if not any_of(beyond):
+        return alone
+    is_nic = of_nic >= of_hb
+    carried = maximum(where(is_nic, of_nic, of_hb), 1e-300)
+    shared = {}
+    for name, axis in alone.items():
+        exposed = axis.exposed + beyond * (where(is_nic, on_nic[name], on_hb[name]) / carried)
+        is_less = (beyond > 0) & (hidden[name] > 0)
+        shared[name] = replace(axis, exposed=exposed, window=where(is_less, axis.total - exposed, axis.window))
+    return shared
+
+
+def _window_s(axes: Mapping[str, Traffic], name: str, compute_s: FloatColumn) -> FloatColumn:
+    """Return beside how much computation an axis hides [s]."""
+    return compute_s if name == "pp" else axes[name].window
+
+
+def _sum(one: FloatColumn, other: FloatColumn) -> FloatColumn:
+    return one + other
+
+
+SELECTED_OPERATIONS = 0.5
+"""Share of a layer's products that PyTorch's selective checkpointing by operations repeats (torchtitan)."""
+NORM_PASSES = 2.0
+"""A norm reads its input and writes its output."""
+_PYTORCH = SOFTWARE.index(Software.PYTORCH)
+_CORE = RECOMPUTE_BITS[RecomputeModule.CORE_ATTN]
+
+
+def repeated_s(
+    model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
+) -> FloatColumn:
+    """Return what recomputation repeats of the average layer for one micro-batch [s].
+
+    Full recomputation passes the share of layers that it is asked for; selective one the modules that are named, the
+    attention core in Megatron where none is. PyTorch's by operations (torchtitan's default) keeps the attention and
+    every second product, and repeats the rest.
+    """
+    forward = times.average.forward
+    by_operation = SELECTED_OPERATIONS * (forward - times.attention)
+    selective = where((shares.software == _PYTORCH) & (shares.repeated_modules == 0), by_operation, times.attention)
+    named = (shares.repeated_modules & ~_CORE) | where(shares.software == _PYTORCH, shares.repeated_modules, 0)
+    if any_of(named):
+        modules = _modules_s(model, shares, times, machine, software)
+        selective = where(shares.repeated_modules > 0, modules, selective)
+    return shares.recomputed_share * forward + when(shares.selective_recompute, selective)
+
+
+def _modules_s(
+    model: ShapeColumns, shares: Shares, times: LayerTime, machine: Machine, software: SoftwareColumns
+) -> FloatColumn:
+    """Return the forward of all modules that are repeated, of the average layer [s]."""
+    moe = model.moe_layers / model.layers
+    slow = software.elementwise_factor / machine.hbm_bytes_per_s * shares.activation_bytes
+    norm = NORM_PASSES * shares.plain_tokens * model.hidden * slow
+    activation = (2.0 + model.gated_mlp) * shares.expert_tokens * shares.expert_width * slow
+    experts = shares.repeats(RecomputeModule.MOE)
+    inside = shares.repeats(RecomputeModule.MOE_ACT) * activation
+    inside = inside + shares.repeats(RecomputeModule.SHARED_EXPERTS) * times.shared_experts
+    return (
+        shares.repeats(RecomputeModule.CORE_ATTN) * times.attention
+        + shares.repeats(RecomputeModule.LAYERNORM) * (model.is_latent + moe) * norm
+        + shares.repeats(RecomputeModule.MLA_UP_PROJ) * _expanded_s(model, shares, machine, slow)
+        + shares.repeats(RecomputeModule.MLP) * (1.0 - moe) * times.mlp
+        + moe * where(experts > 0, times.experts + times.shared_experts, inside)
+    )
+
+
+def _expanded_s(model: ShapeColumns, shares: Shares, machine: Machine, slow: FloatColumn) -> FloatColumn:
+    """Return the products that expand latents to heads, and rotary positions [s]; nothing without latents."""
+    tokens, weights = shares.tokens, expanding_weights(model, shares)
+    arithmetic = 2.0 * tokens * weights / machine.matmul_flop_per_s
+    rotated = 2.0 * tokens * (shares.query_width + shares.kv_width) * slow
+    return model.is_latent * (arithmetic + rotated)
+
+
+_ACTIVATIONS = OFFLOADS.index(Offload.ACTIVATIONS)
+
+CONFIDENCE_SIGMAS = 1.645
+"""A range holds 90 % of a normal distribution."""
+_NOTHING = floats(0.0)
+
+
+def step_time(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    stages: Stages,
+    parameters: ParameterCount,
+    machine: Machine,
+    software: SoftwareColumns,
+    spread: Spread,
+) -> TimeTable:
+    """Return the time of one step and its rates."""
+    components, traffic, windows = step_parts(model, plans, shares, stages, parameters, machine, software)
+    expected = total_s(components)
+    factor = math.exp(CONFIDENCE_SIGMAS * spread.time_log_sigma)
+    step_s = Range(low=expected / factor, expected=expected, high=expected * factor)
+    useful, done = step_flop(model, shares)
+    gpus = shares.gpus
+    return TimeTable(
+        step_s=step_s,
+        tokens_per_s_per_gpu=_rate(model.seq * shares.global_batch / gpus, step_s),
+        tflops_per_gpu=_rate(useful / gpus / TERA, step_s),
+        mfu=_rate(useful / (gpus * machine.peak_flop_per_s), step_s),
+        hfu=_rate(done / (gpus * machine.peak_flop_per_s), step_s),
+        model_flop=useful,
+        hardware_flop=done,
+        components=components,
+        communication=traffic,
+        windows=windows,
+    )
+
+
+def step_seconds(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    stages: Stages,
+    parameters: ParameterCount,
+    machine: Machine,
+    software: SoftwareColumns,
+) -> FloatColumn:
+    """Return the expected time of one step, without its rates and parts [s]."""
+    components, _, _ = step_parts(model, plans, shares, stages, parameters, machine, software)
+    return total_s(components)
+
+
+def total_s(parts: Mapping[str, FloatColumn]) -> FloatColumn:
+    """Return the sum of the parts of a step, some of which may be the same for all plans [s]."""
+    first, *others = parts.values()
+    return sum(others, first)
+
+
+def _rate(work: FloatColumn, step_s: Range) -> Range:
+    """Return work over time; the slowest step gives the lowest rate."""
+    return Range(low=work / step_s.high, expected=work / step_s.expected, high=work / step_s.low)
+
+
+def step_parts(
+    model: ShapeColumns,
+    plans: PlanTable,
+    shares: Shares,
+    stages: Stages,
+    parameters: ParameterCount,
+    machine: Machine,
+    software: SoftwareColumns,
+    *,
+    alone: bool = False,
+) -> tuple[dict[str, FloatColumn], dict[str, FloatColumn], dict[str, FloatColumn]]:
+    """Return the parts of the step, the whole communication of each axis, hidden or not, and what can hide it [s].
+
+    The slowest stage sets the pace for all micro-batches; the pipeline fills and drains at the average stage's pace.
+
+    Parameters
+    ----------
+    alone
+        Take each axis as if the others did not use its links, which is never slower.
+    """
+    times = layer_time(model, plans, shares, machine, software)
+    layer = layer_communication(model, shares, times, machine, software)
+    work = stage_work(model, shares, stages, times)
+    exposed_s = layer.tp.exposed + layer.cp.exposed + layer.ep.exposed
+    again_s = repeated_s(model, shares, times, machine, software) + _waiting_for_host(
+        model, plans, shares, times, machine
+    )
+    stage_s = work + stages.layers * (exposed_s + again_s)
+    slowest = Extreme.of(stage_s)
+    layers = slowest.chosen(stages.layers)
+    count = shares.micro_batches
+    per_layer = count * layers
+    messages = pipeline(model, shares, machine, software)
+    trained = trained_parameters(shares, parameters)
+    synchronised = data_parallel(
+        model, plans, shares, parameters, trained, machine, software, work + stages.layers * again_s, work * (2.0 / 3.0)
+    )
+    compute_s, recompute_s = count * slowest.chosen(work), per_layer * again_s
+    axes = {
+        "tp": layer.tp.times(per_layer),
+        "cp": layer.cp.times(per_layer),
+        "ep": layer.ep.times(per_layer),
+        "pp": messages.times(count),
+        "dp": synchronised.of_slowest() + _shown(tied_embedding(model, shares, machine)),
+    }
+    if not alone:
+        axes = share_links(axes, compute_s + recompute_s)
+    components = {
+        "compute": compute_s,
+        "recompute": recompute_s,
+        **{name: axes[name].exposed for name in ("tp", "cp", "ep", "pp")},
+        "bubble": _bubble(model, shares, times, again_s + exposed_s, messages.exposed),
+        "dp": axes["dp"].exposed,
+        "optimizer": optimizer_s(plans, shares, trained, machine),
+        "overhead": software.step_overhead_s,
+    }
+    components["straggler"] = straggling(shares, machine, software) * total_s(components)
+    traffic = {name: axis.total for name, axis in axes.items()}
+    used = {"tp": shares.tp > 1, "cp": shares.cp > 1, "ep": shares.ep > 1, "dp": shares.replicas > 1}
+    windows = {name: when(used[name], axis.window) if name in used else axis.window for name, axis in axes.items()}
+    return components, traffic, windows
+
+
+def _shown(carried: Carried) -> Traffic:
+    """Return traffic that nothing hides."""
+    return Traffic(total=carried.total, exposed=carried.total, window=_NOTHING, hb=carried.hb, nic=carried.nic)
+
+
+def stage_work(model: ShapeColumns, shares: Shares, stages: Stages, times: LayerTime) -> FloatColumn:
+    """Return forward and backward of one micro-batch on each candidate stage, shape (3, plans) [s]."""
+    work = stages.plain_layers * times.plain.total
+    if model.has_experts:
+        work = work + stages.moe_layers * times.sparse.total
+    return work + stages.is_last * (times.head + times.mtp) + stages.is_first * times.embedding
+
+
+def _waiting_for_host(
+    model: ShapeColumns, plans: PlanTable, shares: Shares, times: LayerTime, machine: Machine
+) -> FloatColumn:
+    """Return how long the average layer waits for activations that are kept in host memory, each micro-batch [s].
+
+    What it keeps goes out over PCIe beside its forward and comes back beside its backward; what does not fit there
+    shows. Left out: GPUs that share a PCIe switch.
+    """
+    is_offloaded = moves_activations(plans, _ACTIVATIONS)
+    if not any_of(is_offloaded):
+        return _NOTHING
+    layer, moe = layer_bytes(model, plans, shares), model.moe_layers / model.layers
+    plain, sparse = kept_layer_bytes(model, plans, shares, layer)
+    if any_of(plans.offload_layers):
+        staged = model.layers / shares.pp
+        share = where(plans.offload_layers > 0, minimum(plans.offload_layers / staged, 1.0), 1.0)
+        plain, sparse = share * plain, share * sparse
+    if layer.moved is not None:
+        by_module = plans.offload_modules > 0
+        plain = where(by_module, layer.moved.plain_offloaded, plain)
+        sparse = where(by_module, layer.moved.sparse_offloaded, sparse)
+    copied_s = ((1.0 - moe) * plain + moe * sparse) / host_link_bytes_per_s(machine)
+    forward = times.average.forward * plans.overlap
+    backward = (times.average.total - times.average.forward) * plans.overlap
+    waiting = maximum(copied_s - forward, 0.0) + maximum(copied_s - backward, 0.0)
+    return where(is_offloaded, waiting, 0.0)
+
+
+def _bubble(
+    model: ShapeColumns, shares: Shares, times: LayerTime, besides_s: FloatColumn, message_s: FloatColumn
+) -> FloatColumn:
+    """Return how long a stage waits in one step [s]: the pipeline fills and drains at the average stage's pace.
+
+    ``besides_s`` is recomputation and exposed communication of a layer, most of it in the backward; head, embedding
+    and prediction layers belong to the average stage too.
+    """
+    if all_of(shares.pp == 1):
+        return filled(shares.pp, 0.0)
+    layers = model.layers / shares.pp
+    ends = (times.head + times.embedding + times.mtp) / shares.pp
+    average = times.average
+    return bubble_s(
+        shares,
+        layers * average.forward + ends / 3.0 + message_s / 2.0,
+        layers * (average.by_input + besides_s) + ends / 3.0 + message_s / 2.0,
+        layers * average.by_weight + ends / 3.0,
+    )
+
+
+def straggling(shares: Shares, machine: Machine, software: SoftwareColumns) -> FloatColumn:
+    """Return by what share the slowest of the nodes holds up the step: a part for each doubling of them.
+
+    The maximum of n like times grows with the logarithm of n where their tails are exponential.
+    """
+    return software.straggler_fraction * log2(maximum(shares.gpus / machine.node_gpus, 1.0))

@@ -1,0 +1,1 @@
+"""Computes the ranges of predictions and the chance that a job fits."""

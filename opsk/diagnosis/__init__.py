@@ -1,0 +1,1 @@
+"""Finds failures, lost time and lost goodput in what was observed of jobs and nodes."""

@@ -1,0 +1,214 @@
+"""What do the metrics of one node's exporter say of its GPUs and ports? From Prometheus series to what is looked at.
+
+Pure: whoever has the series, from an exporter's page or from Prometheus, hands them over as name, labels and value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from opsk.diagnosis.events.observations import GpuSeen, JobSeen, NodeSeen, PortSeen, SxidSeen, XidSeen
+from opsk.slurm.records import JobRecord, NodeRecord
+
+_ACTIVE = 4.0
+_INDEX = re.compile(r"index-([0-9]{1,3})")
+_MIG_TYPE = re.compile(r"(?:^|_)[0-9]g\.")
+_POWER_WORDS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_ISSUED"})
+"""A node that Slurm itself turns off and on does not fail."""
+NAMES = frozenset(
+    {
+        "opsk_gpu_up", "opsk_gpu_info", "opsk_gpu_xid_errors_total", "opsk_gpu_xid_last_seen_timestamp_seconds",
+        "opsk_gpu_ecc_volatile_errors_total", "opsk_gpu_row_remap_pending", "opsk_gpu_row_remap_failed",
+        "opsk_gpu_recovery_action", "opsk_gpu_nvlinks", "opsk_gpu_fabric_healthy", "opsk_gpu_fabric_fault",
+        "opsk_gpu_fabric_info", "opsk_gpu_fabric_joined", "opsk_gpu_fabric_state", "opsk_nvswitch_sxid_errors_total",
+        "opsk_nvswitch_sxid_last_seen_timestamp_seconds", "opsk_infiniband_port_state", "opsk_infiniband_port_info",
+        "opsk_infiniband_port_rate_bytes_per_second", "opsk_infiniband_port_link_downed_total",
+    }
+)  # fmt: skip
+"""All series that are looked at."""
+
+
+class Sample(NamedTuple):
+    """One value of one series."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    """What one node's series tell; ``domain`` is the NVLink domain of several nodes that most of its GPUs are in."""
+
+    gpus: tuple[GpuSeen, ...] = ()
+    ports: tuple[PortSeen, ...] = ()
+    sxids: tuple[SxidSeen, ...] = ()
+    domain: str = ""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """What was read of one GPU so far; fabric words are kept until all series are there."""
+
+    index: int | None = None
+    is_up: bool = True
+    xids: dict[int, int] = field(default_factory=dict)
+    xid_times: dict[int, float] = field(default_factory=dict)
+    uncorrected: int | None = None
+    remap: set[str] = field(default_factory=set)
+    recovery: str = ""
+    links: int | None = None
+    faults: set[str] = field(default_factory=set)
+    states: set[str] = field(default_factory=set)
+
+
+def parts_of_node(node: str, samples: Iterable[Sample]) -> NodeParts:
+    """Return the parts of one node; series that are not looked at, or are damaged, say nothing."""
+    gpus: defaultdict[str, _Gpu] = defaultdict(_Gpu)
+    ports: defaultdict[tuple[str, str], dict[str, Sample]] = defaultdict(dict)
+    switches: defaultdict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    domains: Counter[str] = Counter()
+    for sample in samples:
+        if sample.name not in NAMES or not math.isfinite(sample.value):
+            continue
+        if sample.name.startswith("opsk_infiniband_"):
+            ports[sample.labels.get("device", ""), sample.labels.get("port", "1")][sample.name] = sample
+        elif sample.name.startswith("opsk_nvswitch_"):
+            key = tuple(sample.labels.get(name, "") for name in ("pci", "sxid", "severity"))
+            switches[key[0], key[1], key[2]][sample.name] = sample.value
+        elif sample.name == "opsk_gpu_fabric_info":
+            domains[_domain(sample.labels)] += 1
+        elif gpu := sample.labels.get("gpu"):
+            _note(gpus[gpu], sample)
+    return NodeParts(
+        gpus=tuple(
+            _gpu(node, uuid, gpu) for uuid, gpu in sorted(gpus.items()) if gpu.index is not None or not gpu.is_up
+        ),
+        ports=tuple(_port(node, device, port, found) for (device, port), found in sorted(ports.items()) if device),
+        sxids=tuple(_sxids(switches)),
+        domain=max(domains, key=lambda name: (domains[name], name), default=""),
+    )
+
+
+def _domain(labels: Mapping[str, str]) -> str:
+    """Return the name of an NVLink domain of several nodes, as `opsk.fabric.hb_domains` has it; empty within one."""
+    cluster, clique = labels.get("cluster_uuid", ""), labels.get("clique", "")
+    return f"{cluster.lower()}.{_whole(clique) or 0}" if cluster.strip("0-") else ""
+
+
+def _note(gpu: _Gpu, sample: Sample) -> None:
+    """Take one series of a GPU in."""
+    labels, value = sample.labels, sample.value
+    match sample.name.removeprefix("opsk_gpu_"):
+        case "up":
+            gpu.is_up = value > 0
+        case "info":
+            gpu.index = _whole(labels.get("index", ""))
+        case "xid_errors_total":
+            if (code := _whole(labels.get("xid", ""))) is not None:
+                gpu.xids[code] = gpu.xids.get(code, 0) + int(value)
+        case "xid_last_seen_timestamp_seconds":
+            if (code := _whole(labels.get("xid", ""))) is not None:
+                gpu.xid_times[code] = max(value, gpu.xid_times.get(code, value))
+        case "ecc_volatile_errors_total":
+            if labels.get("error") == "uncorrected":
+                gpu.uncorrected = (gpu.uncorrected or 0) + int(value)
+        case "row_remap_pending" | "row_remap_failed" as name if value:
+            gpu.remap.add(name)
+        case "recovery_action" if value:
+            gpu.recovery = labels.get("action", "")
+        case "nvlinks":
+            gpu.links = (gpu.links or 0) + (int(value) if labels.get("state") == "active" else 0)
+        case "fabric_healthy" if not value:
+            gpu.faults.add("unhealthy")
+        case "fabric_fault" if value:
+            gpu.faults.add(labels.get("fault", ""))
+        case "fabric_joined" if not value:
+            gpu.faults.add("not joined")
+        case "fabric_state" if value:
+            gpu.states.add(labels.get("state", ""))
+        case _:
+            pass
+
+
+def _gpu(node: str, uuid: str, gpu: _Gpu) -> GpuSeen:
+    """Return one GPU; while it joins its fabric it has no fault for not having joined."""
+    named = _INDEX.fullmatch(uuid)
+    faults = gpu.faults if "in_progress" not in gpu.states else gpu.faults - {"not joined"}
+    return GpuSeen(
+        node=node,
+        index=int(named[1]) if named else gpu.index,
+        uuid="" if named else uuid,
+        is_up=gpu.is_up,
+        xids=tuple(
+            XidSeen(code=code, count=count, last_s=gpu.xid_times.get(code)) for code, count in sorted(gpu.xids.items())
+        ),
+        uncorrected=gpu.uncorrected,
+        remap_pending="row_remap_pending" in gpu.remap,
+        remap_failed="row_remap_failed" in gpu.remap,
+        recovery=gpu.recovery,
+        links_active=gpu.links,
+        fabric_faults=tuple(sorted(faults - {""})),
+    )
+
+
+def _port(node: str, device: str, port: str, found: Mapping[str, Sample]) -> PortSeen:
+    def value(name: str) -> float | None:
+        sample = found.get(f"opsk_infiniband_port_{name}")
+        return sample.value if sample is not None else None
+
+    info = found.get("opsk_infiniband_port_info")
+    labels = info.labels if info is not None else {}
+    state, downs = value("state"), value("link_downed_total")
+    return PortSeen(
+        node=node,
+        device=device,
+        port=_whole(port) or 1,
+        is_up=None if state is None else state == _ACTIVE,
+        rate_bytes_per_s=value("rate_bytes_per_second"),
+        downs=None if downs is None else int(downs),
+        leaf=labels.get("leaf", ""),
+        rail=_whole(labels.get("rail", "")),
+        role=labels.get("role", ""),
+    )
+
+
+def _sxids(switches: Mapping[tuple[str, str, str], Mapping[str, float]]) -> Iterator[SxidSeen]:
+    for (_, sxid, severity), values in sorted(switches.items()):
+        code = _whole(sxid)
+        if code is not None and (count := values.get("opsk_nvswitch_sxid_errors_total")):
+            last_s = values.get("opsk_nvswitch_sxid_last_seen_timestamp_seconds")
+            yield SxidSeen(code=code, severity=severity, count=int(count), last_s=last_s)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None
+
+
+def node_of_slurm(
+    record: NodeRecord, *, domain: str = "", is_read: bool = True, parts: NodeParts | None = None
+) -> NodeSeen:
+    """Return a node as Slurm tells it; of MIG instances Slurm counts more GPUs than there are."""
+    words = {record.state, *record.state_flags}
+    is_whole = record.gpu_type is None or _MIG_TYPE.search(record.gpu_type) is None
+    return NodeSeen(
+        name=record.name,
+        is_read=is_read,
+        is_down="DOWN" in words and not words & _POWER_WORDS,
+        is_silent="NOT_RESPONDING" in words and not words & _POWER_WORDS,
+        state="+".join([record.state, *record.state_flags]),
+        reason=record.reason or "",
+        gpus=record.gpus if record.gpus and is_whole else None,
+        domain=domain or (parts.domain if parts is not None else ""),
+        sxids=parts.sxids if parts is not None else (),
+    )
+
+
+def job_of_slurm(record: JobRecord) -> JobSeen:
+    """Return a running job as Slurm tells it."""
+    return JobSeen(id=record.id, nodes=record.nodes, gpus=dict(record.gpu_indices))

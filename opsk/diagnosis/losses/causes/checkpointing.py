@@ -1,0 +1,27 @@
+"""Do checkpoints hold the job up? Steps at regular intervals that take much longer, and pauses that the log tells."""
+
+from __future__ import annotations
+
+from opsk.diagnosis.losses.situation import Situation, Suspicion
+from opsk.diagnosis.losses.values import Cause
+
+_SURE = 5
+"""From so many regular long steps on, they are hardly chance."""
+
+
+def checkpointing(situation: Situation) -> Suspicion | None:
+    """Return what checkpoints take of the mean step: measured, not estimated."""
+    steps = situation.steps
+    if steps.checkpoint_s <= 0:
+        return None
+    each_s = steps.checkpoint_s * steps.period if steps.period else 0.0
+    confidence = 0.95 if steps.are_told else 0.8 if steps.checkpoints >= _SURE else 0.65
+    what = "checkpoints" if steps.are_told else "long steps at regular intervals, as checkpoints make them,"
+    every = f" every {steps.period:.0f} steps" if steps.period else ""
+    return Suspicion(
+        cause=Cause.CHECKPOINTING,
+        seconds=steps.checkpoint_s,
+        confidence=confidence,
+        text=f"{steps.checkpoints} {what}{every} take {steps.checkpoint_s / steps.mean_s:.1%} of the time",
+        numbers={"checkpoints": float(steps.checkpoints), "period_steps": steps.period, "each_s": each_s},
+    )

@@ -1,0 +1,114 @@
+"""What does the cost model expect of a job's step, and of plans near its own?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable, PredictionTable
+from opsk.diagnosis.losses.observation import Axis, GpuActivity, OtherPlan, Prediction
+from opsk.hardware.spec import ClusterSpec
+from opsk.planning.alternatives import neighbours
+from opsk.planning.routing.rank_traffic import AXES
+from opsk.workload.advice_record import AdviceRecord
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Recompute
+
+ERROR_OF_A_RECORD = 1.2
+"""High over expected step time where only the expected one was kept: what the shipped fit has for most GPUs."""
+_LESS = {Recompute.FULL: (Recompute.NONE, Recompute.SELECTIVE), Recompute.SELECTIVE: (Recompute.NONE,)}
+
+
+def prediction_of(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> Prediction:
+    """Return what is expected of a plan, with the plans that are one or two changes away from it."""
+    near = _others(model, plan, cluster)
+    table = predict(model, PlanTable.of([plan, *(other for _, other, _ in near)]), cluster, efficiency)
+    time = table.time
+    return Prediction(
+        low_s=_at(time.step_s.low, 0),
+        step_s=_at(time.step_s.expected, 0),
+        high_s=_at(time.step_s.high, 0),
+        components={name: _at(column, 0) for name, column in time.components.items()},
+        network={
+            axis: Axis(total_s=_at(time.communication[axis], 0), window_s=_at(time.windows[axis], 0))
+            for axis in axes_between_nodes(plan, cluster)
+        },
+        mfu=_at(time.mfu.expected, 0),
+        others=tuple(
+            _other(table, row, what, is_leaner=is_leaner) for row, (what, _, is_leaner) in enumerate(near, start=1)
+        ),
+    )
+
+
+def recorded_prediction(record: AdviceRecord) -> Prediction | None:
+    """Return what the record in a job's ``admin_comment`` keeps of its prediction; ``None`` where it has no time."""
+    if not record.step_s:
+        return None
+    return Prediction(
+        low_s=record.step_s / ERROR_OF_A_RECORD,
+        step_s=record.step_s,
+        high_s=record.step_s * ERROR_OF_A_RECORD,
+        mfu=record.mfu,
+    )
+
+
+def axes_between_nodes(plan: Plan, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return the axes whose groups do not fit into one HB domain, with ranks in the usual order: tp, cp, dp, pp."""
+    reach = {
+        "tp": plan.tp,
+        "cp": plan.tp * plan.cp,
+        "ep": plan.tp * plan.cp * plan.ep,
+        "dp": plan.tp * plan.cp * plan.dp,
+        "pp": plan.gpus,
+    }
+    sizes = {"tp": plan.tp, "cp": plan.cp, "ep": plan.ep, "dp": plan.dp, "pp": plan.pp}
+    return tuple(axis for axis in AXES if sizes.get(axis, 1) > 1 and reach.get(axis, 1) > cluster.node.hb_domain_gpus)
+
+
+def with_stages(gpus: Sequence[GpuActivity], plan: Plan) -> tuple[GpuActivity, ...]:
+    """Return the GPUs with their rank and pipeline stage, where their number is the plan's.
+
+    Ranks are taken to follow nodes by name and GPUs by index, stages to be the outermost axis: the usual order.
+    """
+    ordered = sorted(gpus, key=lambda gpu: (gpu.node, gpu.index))
+    if len(ordered) != plan.gpus:
+        return tuple(ordered)
+    each = plan.gpus // plan.pp
+    return tuple(replace(gpu, rank=rank, equals=rank // each) for rank, gpu in enumerate(ordered))
+
+
+def _others(model: ModelShape, plan: Plan, cluster: ClusterSpec) -> Sequence[tuple[str, Plan, bool]]:
+    """Return other plans, what they change, and whether less recomputation is all of it."""
+    leaner = [
+        (f"recompute {plan.recompute} → {recompute}", replace(plan, recompute=recompute, recompute_layers=0), True)
+        for recompute in _LESS.get(plan.recompute, ())
+    ]
+    known = {each for _, each, _ in leaner}
+    return [
+        *leaner,
+        *(
+            (", ".join(change.what for change in other.changes), other.plan, False)
+            for other in neighbours(model, plan, hb_domain_gpus=cluster.node.hb_domain_gpus)
+            if other.plan not in known
+        ),
+    ]
+
+
+def _other(table: PredictionTable, row: int, what: str, *, is_leaner: bool) -> OtherPlan:
+    return OtherPlan(
+        what=what,
+        step_s=_at(table.time.step_s.expected, row),
+        fit_probability=_at(table.memory.fit_probability, row),
+        only_recomputes_less=is_leaner,
+    )
+
+
+def _at(column: object, row: int) -> float:
+    """Return one entry of a column, or the one that holds for all plans."""
+    values = np.ravel(np.asarray(column, dtype=np.float64))
+    return float(values[row if values.size > 1 else 0])

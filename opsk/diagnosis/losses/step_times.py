@@ -1,0 +1,191 @@
+"""How long do steps usually take, and which ones take longer, at what intervals?
+
+Time between steps counts too: where lines carry times, what passes between two lines beyond their steps belongs to the
+second one; where they do not, what the log says of checkpoints and validations is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from opsk.diagnosis.losses.observation import MeasuredStep, Observation, Pause
+from opsk.diagnosis.losses.robust import sigma
+
+FEWEST_STEPS = 5
+"""Of fewer lines nothing is said."""
+_LONG_SIGMAS, _LONG_SHARE = 6.0, 0.05
+_FEWEST_PERIODS = 3
+_ON_TIME = 0.15
+"""A step is on time within this part of the period."""
+_REGULAR = 0.8
+"""Share of intervals that must be whole periods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """What the steps of an interval come to.
+
+    Parameters
+    ----------
+    typical_s, mean_s
+        Median of single steps, and the mean with all that happens between them [s].
+    checkpoint_s, validation_s, stalled_s
+        What checkpoints, validations and other long steps add to the mean step [s].
+    checkpoints, period
+        How many checkpoints were seen, and after how many steps each; 0 where that is not regular.
+    are_told
+        Whether the log tells of the checkpoints.
+    stalls
+        How many other long steps there were.
+    """
+
+    typical_s: float
+    mean_s: float
+    checkpoint_s: float = 0.0
+    validation_s: float = 0.0
+    stalled_s: float = 0.0
+    checkpoints: int = 0
+    period: float = 0.0
+    are_told: bool = False
+    stalls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Long:
+    """A line whose steps took longer than usual: where it stands, how many steps it is of, and the time too much."""
+
+    at: float
+    steps: int
+    extra_s: float
+
+
+def step_times(seen: Observation) -> StepTimes | None:
+    """Return what the steps come to; ``None`` where there are too few."""
+    steps = seen.steps
+    if len(steps) < FEWEST_STEPS:
+        return None
+    typical = _typical(steps)
+    count = sum(step.steps for step in steps)
+    long, usual_s = _long(steps, typical)
+    unseen = [] if any(step.at_s is not None for step in steps) else _unseen(seen, long)
+    saved = [each for each in long if _is_near(each, seen.checkpoints)]
+    tested = [each for each in long if each not in saved and _is_near(each, seen.validations)]
+    rest = [each for each in long if each not in saved and each not in tested]
+    period = _period(saved or rest)
+    if not saved and period:
+        saved, rest = _regular(rest, period)
+    between_s = sum(pause.seconds or 0.0 for pause in unseen)
+    save_s = sum(each.extra_s for each in saved) + sum(
+        pause.seconds or 0.0 for pause in unseen if pause in seen.checkpoints
+    )
+    test_s = sum(each.extra_s for each in tested) + sum(
+        pause.seconds or 0.0 for pause in unseen if pause not in seen.checkpoints
+    )
+    stalled_s = sum(each.extra_s for each in rest)
+    mean_s = (usual_s + sum(each.extra_s for each in long) + between_s) / count
+    return StepTimes(
+        typical_s=typical,
+        mean_s=mean_s,
+        checkpoint_s=save_s / count,
+        validation_s=test_s / count,
+        stalled_s=stalled_s / count,
+        checkpoints=max(len(saved), sum(pause in seen.checkpoints for pause in unseen)),
+        period=period,
+        are_told=bool(seen.checkpoints),
+        stalls=len(rest),
+    )
+
+
+def _typical(steps: Sequence[MeasuredStep]) -> float:
+    """Return the median of single steps."""
+    ordered = sorted(steps, key=lambda step: step.seconds)
+    half, passed = sum(step.steps for step in steps) / 2.0, 0
+    for number, step in enumerate(ordered):
+        passed += step.steps
+        if passed > half:
+            return step.seconds
+        if passed == half:
+            return (step.seconds + ordered[number + 1].seconds) / 2.0
+    return ordered[-1].seconds
+
+
+def _long(steps: Sequence[MeasuredStep], typical: float) -> tuple[list[_Long], float]:
+    """Return the lines that took longer than usual, and the time of all steps without what was too much."""
+    times = [step.seconds for step in steps]
+    needed = typical + max(_LONG_SIGMAS * sigma(times), _LONG_SHARE * typical)
+    between, allowed = _between(steps)
+    found: list[_Long] = []
+    usual_s, passed = 0.0, 0
+    for step, waited_s in zip(steps, between, strict=True):
+        passed += step.steps
+        extra = step.steps * (step.seconds - typical) if step.seconds > needed else 0.0
+        usual_s += step.steps * step.seconds - extra
+        if waited_s > allowed + _LONG_SHARE * step.steps * typical:
+            extra += waited_s
+        if extra > 0:
+            at = float(passed if step.iteration is None else step.iteration)
+            found.append(_Long(at=at, steps=step.steps, extra_s=extra))
+    return found, usual_s
+
+
+def _between(steps: Sequence[MeasuredStep]) -> tuple[list[float], float]:
+    """Return the time that passed before each line beyond its steps [s], and how much of it is rounding of times."""
+    waited: list[float] = []
+    before: MeasuredStep | None = None
+    for step in steps:
+        known = before is not None and before.at_s is not None and step.at_s is not None
+        waited.append(step.at_s - before.at_s - step.steps * step.seconds if known else 0.0)  # type: ignore[operator, union-attr]
+        before = step
+    return waited, _LONG_SIGMAS * sigma(waited)
+
+
+def _unseen(seen: Observation, long: Sequence[_Long]) -> list[Pause]:
+    """Return the pauses that the log gives a time of and no line shows."""
+    pauses = (*seen.checkpoints, *seen.validations)
+    first = min((step.iteration for step in seen.steps if step.iteration is not None), default=None)
+    last = max((step.iteration for step in seen.steps if step.iteration is not None), default=None)
+    return [
+        pause
+        for pause in pauses
+        if pause.seconds
+        and not any(_is_near(each, (pause,)) for each in long)
+        and (pause.iteration is None or first is None or last is None or first <= pause.iteration <= last)
+    ]
+
+
+def _is_near(long: _Long, pauses: Sequence[Pause]) -> bool:
+    """Tell whether a pause is within the steps of a long line, or right before it."""
+    return any(
+        pause.iteration is not None and long.at - long.steps - 1 <= pause.iteration <= long.at + 1 for pause in pauses
+    )
+
+
+def _period(found: Sequence[_Long]) -> float:
+    """Return the steps from one to the next where they come regularly; 0 where they do not."""
+    if len(found) < _FEWEST_PERIODS:
+        return 0.0
+    gaps = [after.at - before.at for before, after in pairwise(found)]
+    period = median(gaps)
+    if period <= 1.5 * max(each.steps for each in found):
+        return 0.0
+    on_time = sum(_is_whole(gap, period, found[0].steps) for gap in gaps)
+    return period if on_time >= _REGULAR * len(gaps) else 0.0
+
+
+def _is_whole(gap: float, period: float, grain: int) -> bool:
+    """Tell whether a gap is one or several periods, as far as lines of ``grain`` steps can tell."""
+    times = max(round(gap / period), 1)
+    return abs(gap - times * period) <= max(_ON_TIME * period, grain if grain > 1 else 0.0)
+
+
+def _regular(found: Sequence[_Long], period: float) -> tuple[list[_Long], list[_Long]]:
+    """Return those that come on time with another one, and the rest."""
+    kept = [
+        each
+        for each in found
+        if any(other is not each and _is_whole(abs(other.at - each.at), period, each.steps) for other in found)
+    ]
+    return kept, [each for each in found if each not in kept]

@@ -1,0 +1,1 @@
+"""Checks the cabling of a fabric, one module a kind of fault."""

@@ -1,0 +1,1 @@
+"""Reads and writes dumps of InfiniBand fabrics, one module a dialect."""

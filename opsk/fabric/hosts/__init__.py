@@ -1,0 +1,1 @@
+"""Groups HCAs into hosts and tells what each host is for."""

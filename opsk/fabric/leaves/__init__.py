@@ -1,0 +1,1 @@
+"""Classifies switches that have hosts: compute leaves, storage leaves, spines."""

@@ -1,0 +1,371 @@
+"""How do the tiers of switches stand above each other, and what joins them? The tree, folded where it is too wide."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opsk.fabric.cabling import short_name
+from opsk.fabric.fabric import Fabric, Fault
+from opsk.fabric.graph import hca_links, isl_cables, switch_neighbours, tiers
+from opsk.fabric.hosts.ports import natural
+from opsk.fabric.rails import Rails
+from opsk.fabric.views.folding import Folding
+from opsk.fabric.views.marks import Loads, Marks, heaviest, read_marks
+
+_SWEEPS = 6
+_WORTH_IT = 0.9
+"""A new order must leave less than this share of the crossings: else names in their natural order help more."""
+_MOST_LINES = 20_000
+"""With more lines than this nobody can follow one: the order is left as it is."""
+
+Edge = tuple[int, int, int]
+"""Lower box, upper box, weight."""
+
+
+def arranged(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> list[list[int]]:
+    """Return the boxes of each tier, from the top down, in an order in which few lines cross."""
+    best = [list(level) for level in levels]
+    if len(edges) > _MOST_LINES or len(levels) < 2:
+        return best
+    level_of = {box: index for index, level in enumerate(levels) for box in level}
+    joined: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for low, high, weight in edges:
+        if low in level_of and high in level_of and level_of[low] != level_of[high]:
+            joined[low].append((high, weight))
+            joined[high].append((low, weight))
+    fewest = _WORTH_IT * crossings(best, edges)
+    current = [list(level) for level in best]
+    for sweep in range(_SWEEPS):
+        downwards = range(1, len(levels))
+        for index in downwards if sweep % 2 else reversed(range(len(levels) - 1)):
+            fixed = current[index - 1] if sweep % 2 else current[index + 1]
+            place = {box: (position + 0.5) / len(fixed) for position, box in enumerate(fixed)}
+            current[index] = _sorted(current[index], joined, place)
+        found = crossings(current, edges)
+        if found < fewest:
+            best, fewest = [list(level) for level in current], found
+    return best
+
+
+def _sorted(
+    boxes: Sequence[int], joined: Mapping[int, Sequence[tuple[int, int]]], place: Mapping[int, float]
+) -> list[int]:
+    """Return boxes by the mean place of what they are joined to; those joined to nothing keep their place."""
+    centre = {}
+    for position, box in enumerate(boxes):
+        ends = [(place[other], weight) for other, weight in joined.get(box, ()) if other in place]
+        total = sum(weight for _, weight in ends)
+        mean = sum(where * weight for where, weight in ends) / total if total else (position + 0.5) / len(boxes)
+        centre[box] = round(mean, 9)
+    return sorted(boxes, key=lambda box: centre[box])
+
+
+def crossings(levels: Sequence[Sequence[int]], edges: Sequence[Edge]) -> int:
+    """Return how many pairs of lines between neighbouring tiers cross."""
+    level_of = {box: index for index, level in enumerate(levels) for box in level}
+    place = {box: position for level in levels for position, box in enumerate(level)}
+    between: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for low, high, _ in edges:
+        if low in level_of and high in level_of and level_of[low] == level_of[high] + 1:
+            between[level_of[high]].append((place[high], place[low]))
+    total = 0
+    for lines in between.values():
+        seen: list[int] = []
+        for _, low in sorted(lines):
+            total += len(seen) - bisect_right(seen, low)
+            insort(seen, low)
+    return total
+
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """All cables between two boxes: ``low`` and ``high`` are indices of boxes, ``up_load`` is from low to high.
+
+    ``pairs`` counts pairs of switches. Where it is one, ``usual`` is how many cables such a pair has elsewhere; a line
+    without cables stands where the like of ``low`` have some.
+    """
+
+    low: int
+    high: int
+    cables: int
+    pairs: int
+    usual: int
+    up_load: float | None = None
+    down_load: float | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def odd(self) -> bool:
+        """Whether cables are lacking, or too many."""
+        return self.pairs == 1 and self.cables != self.usual
+
+    @property
+    def load(self) -> float | None:
+        """The load of the busier direction."""
+        return max((load for load in (self.up_load, self.down_load) if load is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The lines; ``usual`` is the cables of most pairs of two tiers, ``inside`` counts cables within a box."""
+
+    lines: tuple[Line, ...]
+    usual: Mapping[tuple[int, int], int]
+    inside: Counter[int]
+
+
+def read_lines(
+    neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int], folding: Folding, loads: Loads | None, marks: Marks
+) -> Lines:
+    """Return the lines between the boxes of a folded fabric."""
+    usual = _usual(neighbours, tier)
+    pairs: defaultdict[tuple[int, int], list[Pair]] = defaultdict(list)
+    inside: Counter[int] = Counter()
+    for guid, cables in neighbours.items():
+        for other, count in cables.items():
+            low, high = folding.box_of[guid], folding.box_of[other]
+            if low == high:
+                inside[low] += count if guid < other else 0
+            elif (tier.get(guid, -1), low) < (tier.get(other, -1), high):
+                pairs[low, high].append((guid, other))
+    lines = []
+    for (low, high), found in pairs.items():
+        first, last = found[0]
+        lines.append(
+            Line(
+                low=low,
+                high=high,
+                cables=sum(neighbours[guid][other] for guid, other in found),
+                pairs=len(found),
+                usual=usual[tier.get(first, -1), tier.get(last, -1)],
+                up_load=heaviest(loads, found),
+                down_load=heaviest(loads, ((other, guid) for guid, other in found)),
+                faults=_faults(found, marks),
+            )
+        )
+    lacking = folding.lacking(neighbours)
+    lines += [Line(low=low, high=high, cables=0, pairs=1, usual=count) for low, high, count in lacking]
+    return Lines(lines=tuple(lines), usual=usual, inside=inside)
+
+
+def _usual(neighbours: Mapping[str, Counter[str]], tier: Mapping[str, int]) -> dict[tuple[int, int], int]:
+    """Return how many cables most pairs of switches of two tiers have, the lower tier first."""
+    counts: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    for guid, cables in neighbours.items():
+        for other, count in cables.items():
+            low, high = tier.get(guid, -1), tier.get(other, -1)
+            if low <= high:
+                counts[low, high][count] += 1
+    return {pair: _most_frequent(votes) for pair, votes in counts.items()}
+
+
+def _most_frequent(votes: Counter[int]) -> int:
+    return max(votes, key=lambda count: (votes[count], count))
+
+
+def _faults(pairs: Sequence[Pair], marks: Marks) -> tuple[Fault, ...]:
+    """Return what is wrong with cables; that they are inside a tier is seen."""
+    return tuple(
+        fault
+        for guid, other in pairs
+        for fault in marks.cables.get((min(guid, other), max(guid, other)), ())
+        if fault.kind != "cables_inside_a_tier"
+    )
+
+
+UNNAMED = "unnamed"
+"""Stands with the roles of hosts for HCAs whose host is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One switch, or several that are cabled alike.
+
+    ``hosts`` counts hosts by role (HCAs where unnamed); ``ratio`` is the worst oversubscription of its leaves,
+    ``host_load`` the heaviest link to an HCA, ``inside`` counts cables among its own switches, loops included;
+    ``down_cables`` lead to switches of lower tiers.
+    """
+
+    switches: tuple[str, ...]
+    tier: int | None
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    hca_links: int = 0
+    up_cables: int = 0
+    down_cables: int = 0
+    ratio: float | None = None
+    unit: int | None = None
+    off_tier: bool = False
+    inside: int = 0
+    host_load: float | None = None
+    faults: tuple[Fault, ...] = ()
+
+
+class Boxes:
+    """All that boxes are filled with, by switch."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        rails: Rails,
+        loads: Loads | None,
+        marks: Marks,
+        neighbours: Mapping[str, Counter[str]],
+        tier: Mapping[str, int],
+    ) -> None:
+        self._rails = rails
+        self._marks = marks
+        self._neighbours = neighbours
+        self._tier = tier
+        self._loops = Counter(cable.a_guid for cable in isl_cables(fabric) if cable.a_guid == cable.b_guid)
+        self._host_load = _host_load(fabric, loads)
+        self._hosts: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for link in hca_links(fabric):
+            node = fabric.hcas[link.hca].node
+            role = UNNAMED if node is None else rails.host_roles.get(node, UNNAMED)
+            self._hosts[link.switch][role].add(link.hca if node is None else node)
+
+    def box(self, group: Sequence[str], inside: int) -> Box:
+        """Return the box of one group of switches, with ``inside`` cables among them."""
+        leaves = [self._rails.leaves[guid] for guid in group if guid in self._rails.leaves]
+        units = {leaf.unit for leaf in leaves}
+        off_tier = any(leaf.off_tier for leaf in leaves)
+        ratios = [leaf.down_bytes_per_s / leaf.up_bytes_per_s for leaf in leaves if leaf.up_bytes_per_s]
+        return Box(
+            switches=tuple(group),
+            tier=self._tier.get(group[0]),
+            hosts=self._hosts_of(group),
+            hca_links=sum(leaf.hca_links for leaf in leaves),
+            up_cables=sum(self._cables(guid, way=1) for guid in group),
+            down_cables=sum(self._cables(guid, way=-1) for guid in group),
+            ratio=None if off_tier else max(ratios, default=None),
+            unit=next(iter(units)) if len(units) == 1 else None,
+            off_tier=off_tier,
+            inside=inside + sum(self._loops[guid] for guid in group),
+            host_load=max((self._host_load[guid] for guid in group if guid in self._host_load), default=None),
+            faults=tuple(fault for guid in group for fault in self._marks.switches.get(guid, ())),
+        )
+
+    def _hosts_of(self, group: Sequence[str]) -> dict[str, int]:
+        names: defaultdict[str, set[str]] = defaultdict(set)
+        for guid in group:
+            for role, members in self._hosts.get(guid, {}).items():
+                names[role] |= members
+        return {role: len(members) for role, members in sorted(names.items())}
+
+    def _cables(self, guid: str, *, way: int) -> int:
+        """Return how many cables lead to higher tiers (``way`` 1) or lower ones (-1)."""
+        own = self._tier.get(guid)
+        if own is None:
+            return 0
+        return sum(
+            count for other, count in self._neighbours[guid].items() if way * (self._tier.get(other, own) - own) > 0
+        )
+
+
+def _host_load(fabric: Fabric, loads: Loads | None) -> dict[str, float]:
+    """Return the heaviest link between each leaf and an HCA."""
+    found: dict[str, float] = {}
+    for pair in loads or ():
+        for hca, leaf in (pair, pair[::-1]):
+            if hca in fabric.hcas and leaf in fabric.switches:
+                load = heaviest(loads, [pair])
+                if load is not None:
+                    found[leaf] = max(load, found.get(leaf, 0.0))
+    return found
+
+
+__all__ = ["MOST_BOXES", "UNNAMED", "Box", "Line", "Tier", "Tree", "build_tree"]
+
+MOST_BOXES = 60
+"""A tier of more switches than this is folded."""
+_NAMES = ("leaf", "spine", "core")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """One tier: ``boxes`` are indices from left to right; ``level`` is ``None`` for what no leaf is reached from."""
+
+    level: int | None
+    name: str
+    boxes: tuple[int, ...]
+    switches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """The tree, tiers from top to bottom; ``usual`` is the cables of most pairs of switches between two tiers."""
+
+    tiers: tuple[Tier, ...]
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    usual: Mapping[tuple[int, int], int]
+    folded: bool
+    loaded: bool
+
+
+def build_tree(
+    fabric: Fabric, rails: Rails, loads: Loads | None = None, *, most: int = MOST_BOXES, most_above: int = MOST_BOXES
+) -> Tree:
+    """Return the tree of tiers.
+
+    Parameters
+    ----------
+    loads
+        Utilisation of links, when known.
+    most, most_above
+        Leaves, and switches of each higher tier, beyond which they are folded: by unit, else by what they are cabled
+        to.
+    """
+    neighbours = switch_neighbours(fabric)
+    tier = tiers(neighbours, {guid for guid, leaf in rails.leaves.items() if not leaf.off_tier})
+    levels = sorted(set(tier.values()))
+    order = _order(fabric, rails)
+    folding = Folding(neighbours, tier, rails, most, most_above)
+    for level in levels:
+        folding.fold(level, sorted((guid for guid in tier if tier[guid] == level), key=order))
+    folding.fold(None, sorted(fabric.switches.keys() - tier.keys(), key=order))
+    marks = read_marks((*fabric.faults, *rails.faults))
+    joined = read_lines(neighbours, tier, folding, loads, marks)
+    filled = Boxes(fabric, rails, loads, marks, neighbours, tier)
+    boxes = tuple(filled.box(group, joined.inside[index]) for index, group in enumerate(folding.groups))
+    rows = [[index for index, box in enumerate(boxes) if box.tier == level] for level in reversed(levels)]
+    rows = arranged(rows, [(line.low, line.high, line.cables) for line in joined.lines if line.cables])
+    rows.append([index for index, box in enumerate(boxes) if box.tier is None])
+    return Tree(
+        tiers=tuple(_tier(boxes, row, len(levels)) for row in rows if row),
+        boxes=boxes,
+        lines=joined.lines,
+        usual={pair: count for pair, count in joined.usual.items() if pair[0] < pair[1]},
+        folded=any(len(box.switches) > 1 for box in boxes),
+        loaded=bool(loads),
+    )
+
+
+def _order(fabric: Fabric, rails: Rails) -> Callable[[str], tuple[Any, ...]]:
+    """Return the key by which switches stand before lines are looked at: unit, rail, role, name."""
+
+    def key(guid: str) -> tuple[Any, ...]:
+        leaf = rails.leaves.get(guid)
+        unit, rail, role = (leaf.unit, leaf.rail, leaf.role) if leaf else (None, None, "")
+        name = natural(short_name(fabric.switches[guid].description))
+        return unit is None, unit or 0, rail is None, rail or 0, role, name, guid
+
+    return key
+
+
+def _tier(boxes: Sequence[Box], row: Sequence[int], tiers_in_all: int) -> Tier:
+    level = boxes[row[0]].tier
+    if level is None:
+        name = "no path to a leaf"
+    elif level < min(tiers_in_all, len(_NAMES)) and (level < 2 or tiers_in_all == len(_NAMES)):
+        name = _NAMES[level]
+    else:
+        name = f"tier {level}"
+    return Tier(level=level, name=name, boxes=tuple(row), switches=sum(len(boxes[index].switches) for index in row))

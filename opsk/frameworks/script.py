@@ -1,0 +1,208 @@
+"""How does a batch script look that runs a plan: Slurm's lines, places that only the user knows, launch?
+
+Text that somebody else wrote (a model's name, a setting's value) is quoted where it is a word, and made one printable
+line where it stands in a comment. Ranks fill the nodes in the order of ``Job.hosts``, or in Slurm's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from opsk.frameworks.job import Job
+from opsk.frameworks.options import File, Group, Settings, one_line, quoted
+from opsk.frameworks.setting import Setting
+
+_PORT = 29500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What only the user knows: a variable's ``name``, ``what`` to set it to, and its ``default``; empty is none."""
+
+    name: str
+    what: str
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """What starts the ranks of a node: its ``command``, and the options that say where it stands."""
+
+    command: str
+    node_rank: str
+    nodes: str
+    sizes: str
+    address: str
+    port: str
+
+
+TORCHRUN = Launcher(
+    command="torchrun",
+    node_rank="--node-rank",
+    nodes="--nnodes",
+    sizes="--nproc-per-node {gpus_per_node}",
+    address="--master-addr",
+    port="--master-port",
+)
+ACCELERATE = Launcher(
+    command="accelerate launch",
+    node_rank="--machine_rank",
+    nodes="--num_machines",
+    sizes="--num_processes {gpus}",
+    address="--main_process_ip",
+    port="--main_process_port",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """How a framework is started.
+
+    Parameters
+    ----------
+    places
+        Variables to be set by the user; those without a default stop the script where they are empty.
+    command
+        Lines of shell words after the launcher's own: already quoted, with variables where they are meant.
+    setup
+        Lines before the launch.
+    """
+
+    places: tuple[Place, ...]
+    command: tuple[str, ...]
+    setup: tuple[str, ...] = ()
+    launcher: Launcher = TORCHRUN
+
+
+_RUN_DIR = Place(name="RUN_DIR", what="a folder that all nodes see", default="$PWD")
+
+
+def sbatch_script(
+    settings: Settings,
+    program: Program,
+    job: Job,
+    *,
+    title: str,
+    told: Sequence[str] = (),
+    stated: Sequence[str] = (),
+) -> str:
+    """Return the text of a runnable script.
+
+    Parameters
+    ----------
+    title, told
+        First line, and more lines, of the comment at its head; hostile text.
+    stated
+        Lines for ``opsk check``, each of words that are no text of others.
+    """
+    blocks = [
+        [*_head(settings, job, title, told), *stated, "set -euo pipefail"],
+        _places(program.places),
+        _environment((*settings.env, *job.env)),
+        *(_file(file) for file in settings.files),
+        *(_array(group) for group in settings.groups),
+        list(program.setup),
+        _launch(settings, program, job),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def _head(settings: Settings, job: Job, title: str, told: Sequence[str]) -> list[str]:
+    """Return the first lines: what this is, and what Slurm is asked for."""
+    lines = ["#!/bin/bash", f"# {one_line(title)}", *(f"# {one_line(line, longest=500)}" for line in told)]
+    lines += [f"# Mind: {one_line(note, longest=500)}." for note in settings.notes]
+    lines += [f"# MISSING: {settings.framework} has no option for {one_line(what)}." for what in settings.missing]
+    asked = {
+        "--job-name": slurm_name(job.name),
+        "--nodes": str(job.nodes),
+        "--ntasks-per-node": "1",
+        "--gpus-per-node": str(job.gpus_per_node),
+        "--time": job.time_limit,
+        "--output": "%x-%j.out",
+        "--partition": slurm_name(job.partition) if job.partition else "",
+        "--account": slurm_name(job.account) if job.account else "",
+        "--nodelist": ",".join(job.hosts),
+        **{setting.name: one_line(setting.value).replace(" ", "") for setting in job.sbatch},
+    }
+    lines += [f"#SBATCH {name}={value}" for name, value in asked.items() if value]
+    return [*lines, "#SBATCH --exclusive"]
+
+
+def slurm_name(text: str) -> str:
+    """Return a name as one word of a ``#SBATCH`` line, which no quoting could protect."""
+    return "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in text)[:64] or "_"
+
+
+def _places(places: Iterable[Place]) -> list[str]:
+    """Return the lines that take what only the user knows, and that stop at once where it is not there."""
+    lines = ["# What only you know: set it here, or in the environment of sbatch."]
+    asked = (*places, _RUN_DIR)
+    lines += [f"{place.name}=${{{place.name}:-{place.default}}}  # {place.what}" for place in asked]
+    lines += [
+        f'[ -n "${place.name}" ] || {{ echo "{place.name} is empty: set it to {place.what}" >&2; exit 2; }}'
+        for place in asked
+        if not place.default
+    ]
+    return [*lines, 'mkdir -p "$RUN_DIR"']
+
+
+def _environment(env: Iterable[Setting]) -> list[str]:
+    """Return the lines that export variables, each with why."""
+    lines = []
+    for setting in env:
+        lines += [f"# {one_line(setting.why)}", f"export {setting.name}={quoted(setting.value)}"]
+    return lines
+
+
+def _file(file: File) -> list[str]:
+    """Return the lines that write a file that the framework reads, on a path that all nodes see."""
+    text = file.text.rstrip("\n")
+    mark = "OPSK_END"
+    while mark in text:
+        mark += "_"
+    return [f"cat > \"$RUN_DIR\"/{quoted(file.name)} <<'{mark}'", text, mark]
+
+
+def _array(group: Group) -> list[str]:
+    """Return the lines of an array with an option a line, and its reason as a comment."""
+    if not group.options:
+        return [f"{group.name}=()"]
+    lines = [f"{group.name}=("]
+    for option in group.options:
+        why = f"  # {one_line(option.why)}" if option.why else ""
+        lines.append(f"    {option.quoted}{why}")
+    return [*lines, ")"]
+
+
+def _launch(settings: Settings, program: Program, job: Job) -> list[str]:
+    """Return the lines that start one launcher a node, numbered as the ranks are to fill the nodes."""
+    srun = ["srun", "--ntasks-per-node=1"]
+    lines: list[str] = []
+    if job.hosts:
+        lines = [
+            "# ranks fill the nodes in this order",
+            'export SLURM_HOSTFILE="$RUN_DIR/hosts.$SLURM_JOB_ID"',
+            f"printf '%s\\n' {' '.join(job.hosts)} > \"$SLURM_HOSTFILE\"",
+            f"MASTER_ADDR={job.hosts[0]}",
+        ]
+        srun = ["srun", f"--ntasks={job.nodes}", "--distribution=arbitrary"]
+    else:
+        lines.append('MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)')
+    launcher = program.launcher
+    start = f'exec {launcher.command} {launcher.node_rank} "$SLURM_PROCID" "$@"'
+    sizes = launcher.sizes.format(gpus_per_node=job.gpus_per_node, gpus=job.nodes * job.gpus_per_node)
+    lines += [
+        f"export MASTER_ADDR MASTER_PORT=${{MASTER_PORT:-{_PORT}}}",
+        "# one task a node, so that $SLURM_PROCID numbers the nodes",
+        " \\\n    ".join(
+            [
+                " ".join([*srun, f"bash -c '{start}' launch"]),
+                f"{launcher.nodes} {job.nodes} {sizes}",
+                f'{launcher.address} "$MASTER_ADDR" {launcher.port} "$MASTER_PORT"',
+                *program.command,
+                *(f'{file.option} "$RUN_DIR"/{quoted(file.name)}' for file in settings.files if file.option),
+            ]
+        ),
+    ]
+    return lines

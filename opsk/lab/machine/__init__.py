@@ -1,0 +1,1 @@
+"""Simulates the devices of a node: GPUs, HCAs, sensors and jobs that use them."""

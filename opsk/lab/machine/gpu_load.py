@@ -1,0 +1,52 @@
+"""Read and write what a job's plan asks of its GPUs on one node, next to the prolog's file of the job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from opsk.job_key import JobKey
+from opsk.lab.machine.machine import put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLoad:
+    """Memory and power of a job's GPUs on one node, as its plan has them.
+
+    Parameters
+    ----------
+    memory_bytes
+        Of each of the job's GPUs on the node, in the order of their numbers.
+    power_w
+        Of each of them at the predicted pace; empty where it is not known.
+    pace
+        Speed now over the predicted speed [ratio, 0 to 1]: 0 is a job that stands still.
+    """
+
+    memory_bytes: tuple[float, ...] = ()
+    power_w: tuple[float, ...] = ()
+    pace: float = 1.0
+
+
+_LOAD = TypeAdapter(GpuLoad)
+
+
+def load_file(jobs: Path, job: JobKey) -> Path:
+    """Return where the load of a job stands in a node's folder of jobs; its epilog removes all that is called so."""
+    return jobs / f"{job.file_name}.load"
+
+
+def read_load(jobs: Path, job: JobKey) -> GpuLoad | None:
+    """Return what a job asks of its GPUs on a node; ``None`` where nobody has said."""
+    try:
+        return _LOAD.validate_json(load_file(jobs, job).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_load(jobs: Path, job: JobKey, load: GpuLoad) -> None:
+    """Write what a job asks of its GPUs on a node."""
+    put(load_file(jobs, job), json.dumps(asdict(load)))

@@ -1,0 +1,142 @@
+"""Which jobs keep a made-up node busy? The prolog's files say who has which GPUs, /proc which processes are theirs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opsk.lab.machine.gpu_load import GpuLoad, read_load
+from opsk.lab.machine.machine import MachineFolder
+from opsk.telemetry.jobs.job_files import JobFile, read_job_files
+
+_PROC = Path("/proc")
+_BATCH = ("", "-5", "4294967291")
+"""How releases name the batch script's own step in its environment; older ones do not."""
+_EXTERN = ("-4", "4294967292")
+_STEP = re.compile(r"[0-9]{1,9}")
+Steps = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """A job on a node.
+
+    Parameters
+    ----------
+    gpus
+        Slurm's numbers of its GPUs there.
+    steps
+        Its processes by step.
+    load
+        What its plan asks of these GPUs; ``None`` where it has none.
+    file
+        What the prolog wrote of it; ``None`` where nobody did.
+    """
+
+    gpus: tuple[int, ...]
+    steps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    load: GpuLoad | None = None
+    file: JobFile | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All processes of the job that could use GPUs."""
+        return tuple(pid for step, pids in self.steps.items() if step != "extern" for pid in pids)
+
+    @property
+    def pace(self) -> float:
+        """Speed now over the predicted speed [ratio, 0 to 1]; 1 where nothing is predicted."""
+        return 1.0 if self.load is None else self.load.pace
+
+    def memory_bytes(self, gpu: int) -> float | None:
+        """Return the memory that the job's plan needs of a GPU [bytes]; ``None`` where it has no plan."""
+        return None if self.load is None else self._of(gpu, self.load.memory_bytes)
+
+    def power_w(self, gpu: int) -> float | None:
+        """Return the power of a GPU at the predicted pace [W]; ``None`` where that is not known."""
+        return None if self.load is None else self._of(gpu, self.load.power_w)
+
+    def _of(self, gpu: int, values: tuple[float, ...]) -> float | None:
+        # A requeued job may have got other GPUs than its load was written for.
+        return values[self.gpus.index(gpu)] if len(values) == len(self.gpus) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The jobs of one node by number."""
+
+    jobs: Mapping[str, NodeJob] = field(default_factory=dict)
+
+    def job_of(self, gpu: int) -> NodeJob | None:
+        """Return the job that has a GPU."""
+        return next((job for job in self.jobs.values() if gpu in job.gpus), None)
+
+    def busy_job_of(self, gpu: int) -> NodeJob | None:
+        """Return the job that a GPU works for: it does as long as its job has a process on this node."""
+        job = self.job_of(gpu)
+        return job if job is not None and job.pids else None
+
+    def is_busy(self, gpu: int) -> bool:
+        """Say whether a GPU works."""
+        return self.busy_job_of(gpu) is not None
+
+
+def find_work(folders: Iterable[MachineFolder], conf: Path, now_unix_s: float) -> dict[str, Work]:
+    """Return the work of each node by name; /proc is searched only where there is a job.
+
+    Parameters
+    ----------
+    conf
+        The lab's slurm.conf: other clusters' jobs on this machine are none of ours.
+    """
+    folders = tuple(folders)
+    files = {folder.name: read_job_files(folder.jobs, now_unix_s).files for folder in folders}
+    steps = _steps(conf) if any(files.values()) else {}
+    return {
+        folder.name: Work(
+            jobs={
+                file.job_id: NodeJob(
+                    gpus=file.gpus,
+                    steps=steps.get((folder.name, file.job_id), {}),
+                    load=read_load(folder.jobs, file.key),
+                    file=file,
+                )
+                for file in files[folder.name]
+            }
+        )
+        for folder in folders
+    }
+
+
+def _steps(conf: Path) -> dict[tuple[str, str], Steps]:
+    """Return the processes of each node and job by step."""
+    found: dict[tuple[str, str], Steps] = {}
+    mine = b"SLURM_CONF=" + str(conf).encode()
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mine not in words:
+            continue
+        said = {
+            name: value.decode("ascii", "replace")
+            for name, _, value in (word.partition(b"=") for word in words)
+            if name in (b"SLURMD_NODENAME", b"SLURM_JOB_ID", b"SLURM_STEP_ID")
+        }
+        node, job = said.get(b"SLURMD_NODENAME"), said.get(b"SLURM_JOB_ID")
+        if node and job:
+            steps = found.setdefault((node, job), {})
+            name = _step_name(said.get(b"SLURM_STEP_ID", ""))
+            steps[name] = tuple(sorted((*steps.get(name, ()), int(entry.name))))
+    return found
+
+
+def _step_name(number: str) -> str:
+    if number in _EXTERN:
+        return "extern"
+    return number if number not in _BATCH and _STEP.fullmatch(number) else "batch"

@@ -1,0 +1,273 @@
+"""What do figures 8, 9 and 10 of the rail-only paper look like here? Step times of GPT models, each point's best plan.
+
+The paper says neither how much of its peak a GPU reaches, nor what communication hides behind, nor what a message
+waits for; its text states a few ratios of its figures alone. Those are compared: their signs and trends should agree,
+their digits cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
+
+from opsk.hardware.spec import NodeSpec
+from opsk.network_design.paper import Compared
+from opsk.network_design.plans import Asked, BestPlans, Chosen
+from opsk.network_design.point import Point, Wiring, cluster_of
+from opsk.units import gbit_per_s
+from opsk.workload.plan import Plan, Schedule, Sharding, Software
+
+_GPUS = (16_384, 32_768, 65_536)
+_MIDDLE = 32_768
+"""Where the text does not say how many GPUs: those of figure 10."""
+_DOMAINS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_HB_GBIT, _NIC_GBIT = (2400.0, 4800.0, 7200.0, 9600.0), (100.0, 200.0, 300.0, 400.0)
+_BATCHES = (256, 512, 1024, 2048, 4096)
+_GH200 = (3600.0, 400.0)
+"""HB and NIC rate of a DGX GH200 [Gbit/s, one direction]."""
+UNSTATED = "the paper states no efficiencies, overlap or latency; opsk's are fitted to published runs"
+
+
+MODELS: Mapping[str, int] = {"gpt-1t": 4_096, "gpt-146b": 1_024}
+"""Public models of figure 8 (table 1 of Narayanan et al. 2021) and the global batch of each."""
+SPACE: Mapping[str, tuple[Any, ...]] = {
+    "cp": (1,),
+    "sharding": (Sharding.NONE, Sharding.ZERO1),
+    "shard_gpus": (0,),
+    "schedule": (Schedule.ONE_F_ONE_B,),
+    "first_stage_layers": (0,),
+    "last_stage_layers": (0,),
+}
+"""What the paper searches: tensor, pipeline and data parallelism alone; else ZeRO-3 wins where NVLink joins all."""
+TEMPLATE = Plan(global_batch=1, software=Software.PYTORCH)
+"""Interleaved stages take any number of micro-batches in PyTorch, as in the formulas that the paper follows (Calculon).
+Megatron wants whole groups of them, which leaves small batches to the pipeline's bubble: no network shortens that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """One point of a figure: ``is_ideal`` where one NVLink domain joins all GPUs."""
+
+    figure: str
+    model: str
+    gpus: int
+    hb_domain: int
+    hb_bytes_per_s: float
+    nic_bytes_per_s: float
+    global_batch: int
+    step_s: float
+    plan: Plan
+    is_ideal: bool
+
+
+Pass = Callable[[Sequence["Wanted"]], Iterator["Wanted"]]
+"""Walks a sequence, and may show how far it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A point before it is predicted."""
+
+    figure: str
+    model: str
+    gpus: int
+    hb_domain: int
+    global_batch: int
+    hb_gbit: float = _GH200[0]
+    nic_gbit: float = _GH200[1]
+
+
+def wanted() -> tuple[Wanted, ...]:
+    """Return all points of the three figures."""
+    eight = [
+        Wanted(figure="8", model=name, gpus=gpus, hb_domain=domain, global_batch=batch)
+        for name, batch in MODELS.items()
+        for gpus in _GPUS
+        for domain in (*_DOMAINS, gpus)
+    ]
+    nine = [
+        Wanted(figure="9", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=4_096,
+               hb_gbit=hb, nic_gbit=nic)
+        for domain in (8, 256) for hb in _HB_GBIT for nic in _NIC_GBIT
+    ]  # fmt: skip
+    ten = [
+        Wanted(figure="10", model="gpt-1t", gpus=_MIDDLE, hb_domain=domain, global_batch=batch)
+        for batch in _BATCHES
+        for domain in (8, 256, _MIDDLE)
+    ]
+    return (*eight, *nine, *ten)
+
+
+def drawn(plans: BestPlans, node: NodeSpec, asked: Mapping[str, Asked], walk: Pass) -> Iterator[Drawn]:
+    """Yield every point as it is found, rail-only; ``node`` brings the GPUs.
+
+    Parameters
+    ----------
+    asked
+        Each of ``MODELS``, with the template of its plans.
+    walk
+        Goes through the points and shows how far it is.
+    """
+    for point in walk(wanted()):
+        found = best_of(plans, node, asked[point.model], point)
+        yield Drawn(
+            figure=point.figure,
+            model=point.model,
+            gpus=point.gpus,
+            hb_domain=point.hb_domain,
+            hb_bytes_per_s=gbit_per_s(point.hb_gbit),
+            nic_bytes_per_s=gbit_per_s(point.nic_gbit),
+            global_batch=point.global_batch,
+            step_s=found.step_s,
+            plan=found.plan,
+            is_ideal=point.hb_domain == point.gpus,
+        )
+
+
+def best_of(plans: BestPlans, node: NodeSpec, asked: Asked, point: Wanted) -> Chosen:
+    """Return the best plan of a point; nodes have 8 GPUs with a NIC each."""
+    built = Point(
+        wiring=Wiring.RAIL_ONLY,
+        gpus=point.gpus,
+        hb_domain=point.hb_domain,
+        gpus_per_node=8,
+        nics=8,
+        radix=64,
+        nic_bytes_per_s=gbit_per_s(point.nic_gbit),
+        hb_bytes_per_s=gbit_per_s(point.hb_gbit),
+        global_batch=point.global_batch,
+    )
+    cluster = cluster_of(built, replace(node, gpus=8))
+    return plans.best(asked, cluster, gpus=point.gpus, global_batch=point.global_batch)
+
+
+class _Times:
+    """Step times of the points that were found, looked up by what they are."""
+
+    def __init__(self, points: Sequence[Drawn]) -> None:
+        self._by_key = {
+            (p.figure, p.model, p.gpus, p.hb_domain, p.hb_bytes_per_s, p.nic_bytes_per_s, p.global_batch): p.step_s
+            for p in points
+        }
+
+    def eight(self, model: str, gpus: int, domain: int) -> float:
+        """Return a point of figure 8 [s]."""
+        return self._of("8", model, gpus, domain, *_GH200, MODELS[model])
+
+    def nine(self, domain: int, hb: float, nic: float) -> float:
+        """Return a point of figure 9 [s]."""
+        return self._of("9", "gpt-1t", _MIDDLE, domain, hb, nic, 4_096)
+
+    def ten(self, domain: int, batch: int) -> float:
+        """Return a point of figure 10 [s]."""
+        return self._of("10", "gpt-1t", _MIDDLE, domain, *_GH200, batch)
+
+    def _of(self, figure: str, model: str, gpus: int, domain: int, hb: float, nic: float, batch: int) -> float:
+        return self._by_key[(figure, model, gpus, domain, gbit_per_s(hb), gbit_per_s(nic), batch)]
+
+
+def compared_figures(points: Sequence[Drawn]) -> tuple[Compared, ...]:
+    """Return what the text states of the figures beside what is found; all points must be there."""
+    times = _Times(points)
+    return (*_figure_8(times), *_figure_9(times), *_figure_10(times))
+
+
+def _figure_8(times: _Times) -> Iterator[Compared]:
+    """Yield the effect of the size of HB domains."""
+    for model, stated in (("gpt-1t", 0.009), ("gpt-146b", 0.041)):
+        above = [times.eight(model, gpus, 256) / times.eight(model, gpus, gpus) - 1 for gpus in _GPUS]
+        yield _trend("figure 8", f"{model}: K = 256 above all-NVLink", stated, mean(above), _spread(above))
+    for model, first, last, stated in (("gpt-146b", 1, 8, 0.433), ("gpt-146b", 8, 256, 0.306)):
+        below = [1 - times.eight(model, gpus, last) / times.eight(model, gpus, first) for gpus in _GPUS]
+        yield _trend("figure 8", f"{model}: K = {last} below K = {first}", stated, mean(below), _spread(below))
+    gains = {
+        model: mean(1 - times.eight(model, gpus, 256) / times.eight(model, gpus, 32) for gpus in _GPUS)
+        for model in MODELS
+    }
+    yield Compared(
+        section="figure 8",
+        what="gpt-1t: K = 256 below K = 32 (flat beyond 32), gpt-146b gains more",
+        stated=None,
+        computed=gains["gpt-1t"],
+        agrees=gains["gpt-1t"] < gains["gpt-146b"],
+        by="sign",
+        why=f"gpt-146b: {gains['gpt-146b']:.1%}",
+    )
+    steps = [
+        (times.eight(model, gpus, one), times.eight(model, gpus, other))
+        for model in MODELS
+        for gpus in _GPUS
+        for one, other in zip(_DOMAINS, (*_DOMAINS[1:], gpus), strict=True)
+    ]
+    falls = sum(other <= one * (1 + 1e-9) for one, other in steps)
+    yield Compared(
+        section="figure 8",
+        what="a larger HB domain never makes a step longer: share of doublings",
+        stated=1.0,
+        computed=falls / len(steps),
+        agrees=falls == len(steps),
+        by="sign",
+        why="both models, all sizes",
+    )
+
+
+def _figure_9(times: _Times) -> Iterator[Compared]:
+    """Yield the effect of rates."""
+    gains: dict[tuple[str, int], float] = {}
+    for domain, stated in ((8, 0.080), (256, 0.133)):
+        each = [1 - times.nine(domain, _HB_GBIT[-1], nic) / times.nine(domain, _HB_GBIT[0], nic) for nic in _NIC_GBIT]
+        gains["hb", domain] = mean(each)
+        what = f"gpt-1t, K = {domain}: HB 2.4 to 9.6 Tbit/s shortens the step by"
+        yield _trend("figure 9", what, stated, mean(each), _spread(each))
+    for domain, stated in ((8, 0.359), (256, 0.080)):
+        each = [1 - times.nine(domain, hb, _NIC_GBIT[-1]) / times.nine(domain, hb, _NIC_GBIT[0]) for hb in _HB_GBIT]
+        gains["nic", domain] = mean(each)
+        what = f"gpt-1t, K = {domain}: NIC 100 to 400 Gbit/s shortens the step by"
+        yield _trend("figure 9", what, stated, mean(each), _spread(each))
+    for rate, larger, smaller in (("hb", 256, 8), ("nic", 8, 256)):
+        word = "HB" if rate == "hb" else "NIC"
+        yield Compared(
+            section="figure 9",
+            what=f"{word} bandwidth helps K = {larger} more than K = {smaller}, by",
+            stated=0.053 if rate == "hb" else 0.279,
+            computed=gains[rate, larger] - gains[rate, smaller],
+            agrees=gains[rate, larger] > gains[rate, smaller],
+            by="sign",
+            why="difference of the two averages",
+        )
+
+
+def _figure_10(times: _Times) -> Iterator[Compared]:
+    """Yield the effect of the batch."""
+    for domain, first, last in ((256, 0.95, 0.99), (8, 0.65, 0.85)):
+        for batch, stated in ((_BATCHES[0], first), (_BATCHES[-1], last)):
+            relative = times.ten(_MIDDLE, batch) / times.ten(domain, batch)
+            what = f"gpt-1t, K = {domain}, batch {batch}: all-NVLink step over this one"
+            yield Compared(
+                section="figure 10", what=what, stated=stated, computed=relative,
+                agrees=abs(relative - stated) < 0.05, by="near", why=UNSTATED,
+            )  # fmt: skip
+        curve = [times.ten(_MIDDLE, batch) / times.ten(domain, batch) for batch in _BATCHES]
+        yield Compared(
+            section="figure 10",
+            what=f"gpt-1t, K = {domain}: larger batches come nearer to all-NVLink, by",
+            stated=last - first,
+            computed=curve[-1] - curve[0],
+            agrees=curve[-1] > curve[0],
+            by="sign",
+            why="batches 256 to 4,096: " + ", ".join(f"{entry:.1%}" for entry in curve),
+        )
+
+
+def _trend(section: str, what: str, stated: float, computed: float, why: str) -> Compared:
+    """Return a comparison in which the sign decides."""
+    return Compared(
+        section=section, what=what, stated=stated, computed=computed, agrees=computed * stated > 0, by="sign", why=why
+    )
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Say of which values a mean was taken."""
+    return f"mean of {', '.join(f'{value:.1%}' for value in values)}"

@@ -1,0 +1,1 @@
+"""Searches plans and placements, remaps jobs, and predicts interference."""

@@ -1,0 +1,168 @@
+"""Which plans are one or two changes away that a person can make to a launch script?
+
+Model, GPUs and global batch stay as they are, and so does the training. All other plans: `opsk.planning.search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from opsk.errors import PlanInfeasibleError
+from opsk.frameworks.expression import expresses
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.planning.search.layouts import divisors
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Recompute, Sharding
+
+MAX_MICRO_BATCHES = 8
+"""So many smaller micro-batches are tried near a plan, largest first."""
+MOST_CHUNKS = 8
+"""So many chunks a stage are tried where a pipeline has one."""
+FACTORS = (2, 4)
+
+Refusing = Callable[[ModelShape, Plan], tuple[str, ...]]
+"""Why a framework would not start a plan, for what its limits cannot say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing to change: ``what`` in the field's words (``TP 4 → 8``), ``axis`` for telling kinds of change apart."""
+
+    axis: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A plan that differs from the asked one by ``changes``."""
+
+    plan: Plan
+    changes: tuple[Change, ...]
+
+
+def is_legal(model: ModelShape, plan: Plan, *, hb_domain_gpus: int, layer_slack: int = 0) -> bool:
+    """Return whether a framework would start this plan.
+
+    Parameters
+    ----------
+    hb_domain_gpus
+        Tensor parallelism is kept inside one HB domain of this many GPUs.
+    layer_slack
+        Layers that may be missing or extra in an even split over stages: 2 where embedding and head count as layers.
+    """
+    stages = plan.pp * plan.vpp
+    return (
+        plan.tp <= hb_domain_gpus
+        and model.heads % plan.tp == 0
+        and (model.kv_heads % plan.tp == 0 or plan.tp % model.kv_heads == 0)
+        and (plan.vpp == 1 or (plan.pp > 1 and plan.micro_batches % plan.pp == 0))
+        and any((model.layers + extra) % stages == 0 for extra in range(layer_slack + 1))
+        and model.seq % (2 * plan.cp if plan.cp > 1 else 1) == 0
+        and (plan.ep == 1 or (model.experts % plan.ep == 0 and (plan.dp * plan.tp * plan.cp) % plan.ep == 0))
+    )
+
+
+def new_refusals(model: ModelShape, asked: Plan, plan: Plan, *, limits: Limits, refuses: Refusing | None) -> set[str]:
+    """Return why a framework would not run a plan that is near one that it is asked to run.
+
+    What would be said of the asked plan too is no reason: whoever asks for it may know the framework better.
+    """
+    own = refuses or (lambda *_: ())
+    reasons = {*expresses(limits, plan, model), *own(model, plan)}
+    return reasons - {*expresses(limits, asked, model), *own(model, asked)} if reasons else reasons
+
+
+def neighbours(
+    model: ModelShape,
+    plan: Plan,
+    *,
+    hb_domain_gpus: int,
+    layer_slack: int = 0,
+    limits: Limits = ANYTHING,
+    refuses: Refusing | None = None,
+) -> list[Alternative]:
+    """Return the plans one or two changes away that a framework would start, single changes first.
+
+    Of two changes at least one saves memory: two that only make the step faster are for a search to find.
+    """
+    found: dict[Plan, Alternative] = {}
+    saving = [*_saving(plan, limits)]
+    faster = [*_faster(model, plan, limits)]
+    second = [
+        Alternative(plan=further.plan, changes=(*near.changes, *further.changes))
+        for near in saving
+        for further in chain(_saving(near.plan, limits), _faster(model, near.plan, limits))
+        if further.changes[0].axis != near.changes[0].axis
+    ]
+    for alternative in (*saving, *faster, *second):
+        is_new = alternative.plan != plan and alternative.plan not in found and alternative.plan.gpus == plan.gpus
+        has_effect = alternative.plan.tp > 1 or alternative.plan.sequence_parallel == plan.sequence_parallel
+        if (
+            is_new
+            and has_effect
+            and is_legal(model, alternative.plan, hb_domain_gpus=hb_domain_gpus, layer_slack=layer_slack)
+            and not new_refusals(model, plan, alternative.plan, limits=limits, refuses=refuses)
+        ):
+            found[alternative.plan] = alternative
+    return list(found.values())
+
+
+def _saving(plan: Plan, limits: Limits) -> Iterator[Alternative]:
+    """Yield the plans one memory-saving change away, cheapest for the user first; legality is checked by the caller."""
+    if plan.tp > 1 and not plan.sequence_parallel and limits.sequence_parallel is not SequenceParallel.NEVER:
+        yield from _changed(plan, "sequence_parallel", "sequence parallelism on", sequence_parallel=True)
+    if plan.dp > 1:
+        order = list(Sharding)
+        for kind in order[order.index(plan.sharding) + 1 :]:
+            if kind in limits.shardings:
+                what = "distributed optimizer" if kind is Sharding.ZERO1 else f"sharding {plan.sharding} → {kind}"
+                yield from _changed(plan, "sharding", what, sharding=kind)
+    for mode in (Recompute.SELECTIVE, Recompute.FULL):
+        if mode is not plan.recompute and mode in limits.recomputes:
+            yield from _changed(plan, "recompute", f"recompute {mode.value}", recompute=mode)
+    for size in [size for size in reversed(divisors(plan.micro_batch)) if size < plan.micro_batch][:MAX_MICRO_BATCHES]:
+        yield from _changed(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
+    for factor in FACTORS:
+        if plan.dp % factor == 0:
+            tp, pp, dp = plan.tp * factor, plan.pp * factor, plan.dp // factor
+            split = limits.sequence_parallel is not SequenceParallel.NEVER
+            yield from _changed(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=dp, sequence_parallel=split)
+            yield from _changed(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=dp)
+    if plan.vpp > 1:
+        yield from _changed(plan, "vpp", f"no interleaving (VPP {plan.vpp} → 1)", vpp=1)
+
+
+def _faster(model: ModelShape, plan: Plan, limits: Limits) -> Iterator[Alternative]:
+    """Yield the plans one change away that costs memory and may save time."""
+    if plan.recompute is not Recompute.NONE and Recompute.NONE in limits.recomputes:
+        yield from _changed(
+            plan, "recompute", f"recompute {plan.recompute.value} → none", recompute=Recompute.NONE, recompute_layers=0
+        )
+    for factor in FACTORS:
+        size = plan.micro_batch * factor
+        yield from _changed(plan, "micro_batch", f"micro batch {plan.micro_batch} → {size}", micro_batch=size)
+        if plan.tp % factor == 0:
+            tp = plan.tp // factor
+            yield from _changed(plan, "tp", f"TP {plan.tp} → {tp}", tp=tp, dp=plan.dp * factor)
+        if plan.pp % factor == 0:
+            pp = plan.pp // factor
+            vpp = plan.vpp if pp > 1 else 1
+            yield from _changed(plan, "pp", f"PP {plan.pp} → {pp}", pp=pp, dp=plan.dp * factor, vpp=vpp)
+    if plan.pp > 1 and plan.vpp == 1 and limits.interleaved and model.layers % plan.pp == 0:
+        for chunks in divisors(model.layers // plan.pp):
+            if 1 < chunks <= MOST_CHUNKS:
+                yield from _changed(plan, "vpp", f"interleaving (VPP 1 → {chunks})", vpp=chunks)
+    order = list(Sharding)
+    for kind in order[: order.index(plan.sharding)]:
+        if kind in limits.shardings:
+            yield from _changed(plan, "sharding", f"sharding {plan.sharding} → {kind}", sharding=kind)
+
+
+def _changed(plan: Plan, axis: str, what: str, **fields: object) -> Iterator[Alternative]:
+    """Yield ``plan`` with ``fields`` replaced, or nothing when the result breaks arithmetic."""
+    try:
+        yield Alternative(plan=replace(plan, **fields), changes=(Change(axis=axis, what=what),))  # type: ignore[arg-type]
+    except PlanInfeasibleError:
+        return

@@ -1,0 +1,1 @@
+"""Places the ranks of a job on nodes and GPUs."""

@@ -1,0 +1,50 @@
+"""Is there an order nearly as good that leaves rank 0 on the node where Slurm puts it?
+
+Scripts that nobody changes take their master's address from the first node that Slurm lists. With rank 0 elsewhere they
+would wait for ever, so that whatever reorders ranks behind a script's back keeps rank 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from opsk.fabric.rails import Rails
+from opsk.planning.placement.judging import SAME
+from opsk.planning.placement.node_order import unit_of_nodes
+from opsk.planning.placement.placement import Placement, placement_of
+from opsk.planning.placement.preparing import Prepared
+from opsk.planning.placement.search import Found
+
+
+def anchored(
+    placement: Placement, first: str, rails: Rails, prepared: Callable[[Sequence[str]], Prepared]
+) -> Placement | None:
+    """Return the placement, or one like it that begins on ``first``; ``None`` where that is no better than Slurm's.
+
+    Parameters
+    ----------
+    prepared
+        Judges the job on nodes in just this order.
+    """
+    if placement.ranks[0].node == first:
+        return placement
+    if first not in placement.nodes:
+        return None
+    best: Placement | None = None
+    least_s = placement.default_traffic.step_s * (1.0 - SAME)
+    for order in _orders(placement.nodes, first, unit_of_nodes(rails, placement.nodes)):
+        ready = prepared(order)
+        found = Found(arrangement=ready.default, least_s=placement.least_step_s, is_optimal=False)
+        candidate = placement_of(ready, found, rails)
+        if candidate.ranks[0].node == first and candidate.traffic.step_s < least_s:
+            best, least_s = candidate, candidate.traffic.step_s
+    return best
+
+
+def _orders(nodes: Sequence[str], first: str, units: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """Yield the order turned until ``first`` leads, with it exchanged, and with its unit in front."""
+    at = nodes.index(first)
+    yield (*nodes[at:], *nodes[:at])
+    yield tuple(nodes[0] if node == first else first if number == 0 else node for number, node in enumerate(nodes))
+    own = [node for node in nodes if units[node] == units[first] and node != first]
+    yield (first, *own, *(node for node in nodes if units[node] != units[first]))

@@ -1,0 +1,288 @@
+"""How does a launcher bring ranks to their places? Host file, rankfile, node ranks, and the settings that go with them.
+
+Only what is certain is suggested, each with its reason and source.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opsk.errors import InputError
+from opsk.fabric.hb_domains import HbDomain
+from opsk.fabric.rails import Rails
+from opsk.frameworks.setting import Setting
+from opsk.hostlist import fold
+from opsk.planning.placement.nccl_settings import nccl_settings
+from opsk.planning.placement.node_order import unit_of_nodes
+from opsk.planning.placement.placement import Placement
+from opsk.planning.placement.rank_map import HOST_NAME, NodeRanks, RankMap
+from opsk.slurm.topology.release import BLOCK_SINCE, Release, show_release
+
+_SWITCHES_WAIT = "5:00"
+"""Slurm's default for SchedulerParameters=max_switch_wait is 300 s, and a longer wait than that limit is cut to it."""
+_LESS = 0.95
+"""A node with less than this share of the others' bandwidth is one that the others wait for."""
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
+
+
+def slurm_flags(
+    placement: Placement, rails: Rails, *, domains: Sequence[HbDomain] = (), release: Release | None = None
+) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Return flags for ``sbatch`` with their reasons, and notes on what no flag can do.
+
+    Parameters
+    ----------
+    domains
+        HB domains; those of several nodes are the blocks of ``topology/block``.
+    release
+        Release of Slurm in use, when it is known; flags that it does not have are left out.
+    """
+    if len(placement.nodes) < 2:
+        return (), ()
+    segment, notes = _segment(placement, domains, release)
+    exclude, more = _exclude(placement, rails)
+    return (*_switches(placement, rails), *segment, *exclude), (*notes, *more)
+
+
+def replica_nodes(placement: Placement) -> int:
+    """Return on how many nodes one replica of the model lies: the most that ranks of one ``dp_rank`` use."""
+    nodes: defaultdict[int, set[str]] = defaultdict(set)
+    for rank in placement.ranks:
+        nodes[rank.dp_rank].add(rank.node)
+    return max((len(each) for each in nodes.values()), default=0)
+
+
+def _switches(placement: Placement, rails: Rails) -> tuple[Setting, ...]:
+    """Return ``--switches`` where the job fits under the leaves of one unit and the fabric has several."""
+    sizes = Counter(unit_of_nodes(rails, tuple(rails.attachments)).values())
+    if len(sizes) < 2 or max(sizes.values()) < len(placement.nodes):
+        return ()
+    group = max(sizes.values())
+    return (
+        Setting(
+            name="--switches",
+            value=f"1@{_SWITCHES_WAIT}",
+            why=f"{len(placement.nodes)} nodes fit under one leaf group of {group}; waits 5 minutes at most",
+            source="sbatch(1) --switches; needs topology/tree with one switch a leaf group (opsk fabric --write tree)",
+        ),
+    )
+
+
+def _segment(
+    placement: Placement, domains: Sequence[HbDomain], release: Release | None
+) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Return ``--segment``: how many nodes must lie in one HB domain, so that a replica is not torn apart."""
+    sizes = Counter(len(domain.nodes) for domain in domains if len(domain.nodes) > 1)
+    group, count = replica_nodes(placement), len(placement.nodes)
+    if not sizes or group < 2 or (release is not None and release < BLOCK_SINCE):
+        return (), ()
+    block = max(sizes, key=lambda size: (sizes[size], size))
+    whole = [size for size in range(group, min(block, count) + 1) if count % size == 0 and size % group == 0]
+    common = math.gcd(group, count)
+    parts = [size for size in range(2, min(block, common) + 1) if common % size == 0]
+    if whole:
+        size, why = whole[0], f"a replica of the model lies on {group} nodes and stays in one block of {block}"
+    elif parts:
+        size = parts[-1]
+        why = (
+            f"a replica of the model lies on {group} nodes, more than a block of {block} holds beside others: in parts"
+        )
+    else:
+        return (), (
+            f"--segment is left out: no number of nodes divides both the {count} of the job and the {group} of a "
+            f"replica of the model and fits a block of {block}",
+        )
+    setting = Setting(
+        name="--segment",
+        value=str(size),
+        why=f"{why}; Slurm may spread the segments, and starts sooner than for one block in all",
+        source=f"sbatch(1) --segment; needs topology/block, Slurm {show_release(BLOCK_SINCE)} or later "
+        "(opsk fabric --write block)",
+    )
+    note = (
+        "--exclusive=topo would keep other jobs out of the blocks as well (Slurm 24.05 or later): nothing else runs on "
+        "their NVLink and leaves then, and their unused nodes stay idle"
+    )
+    return (setting,), (note,)
+
+
+def _exclude(placement: Placement, rails: Rails) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Return ``--exclude`` for nodes that would slow all others down, where enough others are there."""
+    candidates = [*placement.nodes, *placement.spare_nodes]
+    rate = {
+        node: sum(hca.bytes_per_s for hca in rails.attachments[node])
+        for node in candidates
+        if node in rails.attachments
+    }
+    usual = Counter(rate.values()).most_common(1)[0][0] if rate else 0.0
+    slow = [node for node, each in rate.items() if each < _LESS * usual and _SAFE_NAME.fullmatch(node)]
+    if not slow:
+        return (), ()
+    least = min(rate[node] for node in slow) / usual
+    listed = f"{', '.join(slow[:4])}{', ...' if len(slow) > 4 else ''}"
+    what = f"{listed}: links for {least:.0%} of the bandwidth that the other nodes have at the least, and all wait"
+    if len(rate) - len(slow) < len(placement.nodes):
+        used = [node for node in slow if node in placement.nodes]
+        return (), ((f"{what}; no candidates are left to take their place",) if used else ())
+    return (
+        Setting(
+            name="--exclude",
+            value=fold(slow),
+            why=f"{what}; {len(rate) - len(slow)} other candidates are enough",
+            source="sbatch(1) --exclude; safe with block topologies, where --nodelist is not",
+        ),
+    ), ()
+
+
+__all__ = ["Launch", "Setting", "Torchrun", "launch_of", "rank_map"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torchrun:
+    """What ``torchrun`` needs on each node: ``--node-rank`` by node, ``--master-addr`` and ``--nproc-per-node``."""
+
+    master_addr: str
+    node_rank: Mapping[str, int]
+    nproc_per_node: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to hand to launchers.
+
+    Parameters
+    ----------
+    rank_file
+        One host per rank and line, for ``SLURM_HOSTFILE`` and ``srun --distribution=arbitrary`` of a **step**; not
+        needed where `Placement.needs_rank_file` is false. On the allocation itself 26.05 may refuse it (block, ring).
+    mpi_rank_file
+        ``rank N=host slot=S`` for each rank: ``mpirun --rankfile FILE`` (Open MPI 4), ``mpirun --map-by
+        rankfile:file=FILE`` (5). S is a logical core, one for each rank of a node.
+    torchrun
+        ``None`` where ranks do not fill nodes one after the other, as ``torchrun`` numbers them.
+    gpu_order
+        ``CUDA_VISIBLE_DEVICES`` by node, where local ranks do not take the GPUs in their own order.
+    nccl_env, slurm_flags
+        Settings of the job's environment, and flags for ``sbatch``.
+    notes
+        What to mind, and what was left out and why.
+    """
+
+    rank_file: str
+    mpi_rank_file: str = ""
+    torchrun: Torchrun | None = None
+    gpu_order: Mapping[str, str] = field(default_factory=dict)
+    nccl_env: tuple[Setting, ...] = ()
+    slurm_flags: tuple[Setting, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def launch_of(
+    placement: Placement,
+    rails: Rails,
+    *,
+    devices_known: bool = True,
+    domains: Sequence[HbDomain] = (),
+    release: Release | None = None,
+    sharp: Collection[str] = (),
+) -> Launch:
+    """Return what a launcher needs for this placement.
+
+    Parameters
+    ----------
+    devices_known
+        False when HCAs' names are not the site's own.
+    domains, release
+        HB domains of several nodes, and the release of Slurm, for ``--segment``.
+    sharp
+        Guids of the switches that can reduce; see `opsk.planning.placement.nccl_settings.sharp_switches`.
+    """
+    env, notes = nccl_settings(placement, rails, devices_known=devices_known, sharp=sharp)
+    flags, flag_notes = slurm_flags(placement, rails, domains=domains, release=release)
+    torchrun = _torchrun(placement)
+    if placement.needs_rank_file:
+        notes = (_RANK_FILE_NOTE, _MPI_NOTE, _TORCHRUN_NOTE if torchrun else _NO_TORCHRUN_NOTE, *notes)
+    if placement.gpu_order:
+        notes = (*notes, _GPU_ORDER_NOTE)
+    return Launch(
+        rank_file="".join(f"{_host(rank.node)}\n" for rank in placement.ranks),
+        mpi_rank_file="".join(
+            f"rank {rank.rank}={_host(rank.node)} slot={rank.local_rank}\n" for rank in placement.ranks
+        ),
+        torchrun=torchrun,
+        gpu_order={node: ",".join(map(str, gpus)) for node, gpus in placement.gpu_order.items()},
+        nccl_env=env,
+        slurm_flags=flags,
+        notes=(*notes, *flag_notes),
+    )
+
+
+def rank_map(placement: Placement, job: int) -> RankMap:
+    """Return the map of a placement.
+
+    Raises
+    ------
+    InputError
+        A node's name is none that a launcher or a shell could take as one word.
+    """
+    ranks: dict[str, list[tuple[int, int]]] = {}
+    for rank in sorted(placement.ranks, key=lambda rank: rank.rank):
+        ranks.setdefault(rank.node, []).append((rank.local_rank, rank.rank))
+    odd = [node for node in ranks if not HOST_NAME.fullmatch(node)]
+    if odd:
+        raise InputError(f"{odd[0][:60]!r} is no name of a host", hint="Slurm's names are letters, digits, . _ and -")
+    nodes = [
+        NodeRanks(
+            node=node,
+            ranks=tuple(rank for _, rank in sorted(pairs)),
+            gpus=tuple(placement.gpu_order.get(node, ())),
+        )
+        for node, pairs in ranks.items()
+    ]
+    return RankMap(job=job, nodes=tuple(nodes))
+
+
+_RANK_FILE_NOTE = (
+    "use the rank file for a step inside the job, never for sbatch itself: SLURM_HOSTFILE=FILE srun "
+    "--distribution=arbitrary, one task a GPU; it sets SLURM_PROCID and SLURM_LOCALID, not SLURM_NODEID: take the rank "
+    "from SLURM_PROCID, and MASTER_ADDR from the file's first line"
+)
+_MPI_NOTE = (
+    "Open MPI takes the MPI rankfile instead (4: mpirun --rankfile FILE; 5: mpirun --map-by rankfile:file=FILE); it "
+    "binds each rank to the one logical core that its slot names: widen slot to a range like 0-11 for more"
+)
+_TORCHRUN_NOTE = (
+    "torchrun takes --node-rank and --master-addr from the torchrun table, with --rdzv-backend=static: SLURM_NODEID "
+    "stays in Slurm's own order, and a c10d rendezvous numbers the nodes itself"
+)
+_NO_TORCHRUN_NOTE = "torchrun cannot bring about this order, since it numbers ranks node by node: start with srun"
+_GPU_ORDER_NOTE = (
+    "on the nodes in gpu_order HCAs are cabled otherwise: there local rank i takes the i-th GPU of the list, by "
+    "CUDA_VISIBLE_DEVICES of a task that sees all GPUs of its node"
+)
+
+
+def _torchrun(placement: Placement) -> Torchrun | None:
+    """Return node ranks, where ranks fill nodes one after the other, each with as many."""
+    node_rank: dict[str, int] = {}
+    for rank in placement.ranks:
+        node_rank.setdefault(rank.node, len(node_rank))
+    if not node_rank or len(placement.ranks) % len(node_rank):
+        return None
+    each = len(placement.ranks) // len(node_rank)
+    if any(rank.rank != node_rank[rank.node] * each + rank.local_rank for rank in placement.ranks):
+        return None
+    return Torchrun(
+        master_addr=_host(placement.ranks[0].node),
+        node_rank={_host(node): number for node, number in node_rank.items()},
+        nproc_per_node=each,
+    )
+
+
+def _host(name: str) -> str:
+    """Return a host's name so that it stays one word of one line, whatever a dump calls it."""
+    return re.sub(r"[^A-Za-z0-9._\-]", "_", name)

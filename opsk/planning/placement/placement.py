@@ -1,0 +1,295 @@
+"""Which rank runs on which GPU, how much of the traffic then stays on its rail, and how long is a step?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from opsk.fabric.rails import Rails
+from opsk.planning.placement.judging import Job
+from opsk.planning.placement.preparing import DISTRIBUTIONS, Prepared, prepare
+from opsk.planning.placement.search import Arrangement, Found, search
+from opsk.planning.placement.seating import local_ranks
+from opsk.planning.placement.step_model import COMMUNICATION_ONLY, StepModel
+from opsk.planning.ranks import RankOrder
+from opsk.planning.routing.loads import busiest_of_axis
+from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.routes import Routes
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+__all__ = ["DISTRIBUTIONS", "AxisLoad", "Placement", "RankPlace", "TrafficShare", "place", "placement_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """One rank: where it runs, which HCA and rail serve it (``None`` when the node has none).
+
+    ``local_rank`` numbers the ranks of a node; ``gpu`` differs from it on a node whose HCAs are cabled otherwise.
+    """
+
+    rank: int
+    node: str
+    local_rank: int
+    gpu: int
+    device: str | None
+    rail: int | None
+    leaf: str | None
+    tp_rank: int
+    pp_rank: int
+    cp_rank: int
+    dp_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisLoad:
+    """One axis of communication: ``busy_s`` is how long its busiest link is busy in a step at its full rate [s].
+
+    ``link`` are the guids that this link goes from and to: two switches, or an HCA and its leaf.
+    """
+
+    busy_s: float
+    link: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficShare:
+    """How the inter-node bytes of one step travel under a placement.
+
+    ``rail_local_fraction``: share whose two ends are on one rail; ``leaf_local_fraction``: on the same leaf;
+    ``max_link_load``: bytes of one step on the busiest switch-to-switch cable, one direction, over its bytes/s [s].
+    Both shares are 1 when nothing leaves a node. ``inter_node_bytes`` leaves out what stays inside an HB domain, and
+    ``tp_inter_node_bytes`` is the tensor-parallel part of it, which computation waits for;
+    ``busiest_cable`` are the guids that the busiest cable goes from and to, where the fabric above the leaves is known.
+    ``step_s`` is the predicted time of a step, or of its communication alone where no cost model was given; ``axes``
+    has what decides it, for the axes that leave a node.
+    """
+
+    rail_local_fraction: float
+    leaf_local_fraction: float
+    max_link_load: float
+    inter_node_bytes: float
+    tp_inter_node_bytes: float = 0.0
+    busiest_cable: tuple[str, str] | None = None
+    step_s: float = 0.0
+    axes: Mapping[str, AxisLoad] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Ranks in rank order, what that does to the traffic, and what Slurm's default order would have done.
+
+    Parameters
+    ----------
+    nodes
+        Nodes that the job uses, in the order in which ranks fill them.
+    spare_nodes
+        Candidates that it leaves free.
+    gpu_order
+        For nodes whose GPUs do not take local ranks in their own order: the GPU of each local rank.
+    is_default
+        True when Slurm's own order is as good, and is kept.
+    needs_rank_file
+        True when a rank is on another node than Slurm's own order would put it.
+    unknown_nodes
+        Nodes of the job that the fabric does not show; their traffic counts as not local.
+    least_step_s
+        No order of the candidates can have a shorter step [s]: the cost model's step with links as it assumes them, or
+        what each node's bytes need over all its HCAs.
+    is_optimal
+        True when every order was judged, or the bound is reached.
+    is_whole_step
+        False when the steps are their communication alone, since the cluster's GPUs are not known.
+    busy
+        Share of a step that each used link is busy, by the guids of its ends: two switches, or an HCA and its leaf;
+        empty unless it was asked for.
+    """
+
+    ranks: tuple[RankPlace, ...]
+    traffic: TrafficShare
+    default_traffic: TrafficShare
+    nodes: tuple[str, ...]
+    spare_nodes: tuple[str, ...] = ()
+    gpu_order: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    is_default: bool = False
+    needs_rank_file: bool = False
+    order: RankOrder = RankOrder.TP_CP_EP_DP_PP
+    unknown_nodes: tuple[str, ...] = ()
+    least_step_s: float = 0.0
+    is_optimal: bool = False
+    is_whole_step: bool = False
+    busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """How much longer than the bound the step is, as a share of the bound."""
+        return self.traffic.step_s / self.least_step_s - 1.0 if self.least_step_s > 0 else 0.0
+
+
+def place(
+    model: ModelShape,
+    plan: Plan,
+    rails: Rails,
+    nodes: Sequence[str],
+    gpus_per_node: int,
+    hb_domains: Mapping[str, str] | None = None,
+    *,
+    routes: Routes | None = None,
+    step: StepModel = COMMUNICATION_ONLY,
+    order: RankOrder = RankOrder.TP_CP_EP_DP_PP,
+    distribution: str = "block",
+    slurm_nodes: Sequence[str] | None = None,
+    node_gpus: int | None = None,
+    affinity: Mapping[str, Mapping[int, str]] | None = None,
+    with_links: bool = False,
+    searching: bool = True,
+) -> Placement:
+    """Choose nodes, their order, and the GPU of every rank, for the shortest predicted step.
+
+    Tensor-parallel groups (with cp or ep around them, as far as there is room) stay inside an HB domain; ranks that
+    talk across nodes get the same slot on each, and a slot is on one rail everywhere; nodes of one scalable unit follow
+    each other, and outermost groups lie inside one where they fit. All orders of up to eight candidates are compared,
+    and those near a good one of more. Where Slurm's own order is as good, it is kept.
+
+    Parameters
+    ----------
+    nodes
+        Candidates; the job takes as many as it needs, from as few scalable units as possible.
+    gpus_per_node
+        Ranks on one node.
+    hb_domains
+        Node to HB domain, for NVLink that joins several nodes; without it each node is a domain.
+    routes
+        How traffic runs between leaves; without it the uplinks of the leaves are taken to share their traffic evenly.
+    step
+        What the cost model says of the plan (`opsk.planning.placement.step_model`); without it only links' times are
+        compared.
+    distribution
+        Slurm's default to compare with: ``block`` or ``cyclic``.
+    slurm_nodes
+        The nodes as Slurm numbers them; by name when not given.
+    node_gpus
+        GPUs that a node has, when the job does not use all.
+    affinity
+        Node to GPU index to HCA guid, where the node's own topology tells it.
+    with_links
+        Tell how busy each link is, for a picture.
+    searching
+        False to take the best of a few good orders, for an answer that cannot wait.
+
+    Raises
+    ------
+    PlanInfeasibleError
+        The plan needs more nodes than there are, or its groups do not divide.
+    InputError
+        No node is on the fabric, or a number makes no sense.
+    """
+    ready = prepare(
+        model,
+        plan,
+        rails,
+        nodes,
+        gpus_per_node,
+        hb_domains,
+        routes=routes,
+        step=step,
+        order=order,
+        distribution=distribution,
+        slurm_nodes=slurm_nodes,
+        node_gpus=node_gpus,
+        affinity=affinity,
+    )
+    within = (ready.spares or ready.best.order) if searching else ()
+    found = search(ready.job, ready.best, within, ready.ways)
+    placed = placement_of(ready, found, rails)
+    return replace(placed, busy=link_shares(ready.job, found.arrangement)) if with_links else placed
+
+
+def nodes_of(job: Job, arrangement: Arrangement) -> tuple[str, ...]:
+    """Return the nodes of an arrangement in order."""
+    return tuple(job.nodes[node] for node in arrangement.order)
+
+
+def _traffic(job: Job, arrangement: Arrangement) -> TrafficShare:
+    """Return how the bytes of one arrangement travel."""
+    verdict, loads = arrangement.verdict, arrangement.link_seconds(job)
+    total, link = float(verdict.all_bytes[0]), int(verdict.link[0])
+    cable = job.routes.ends(link) if link >= 0 else ("", "")
+    return TrafficShare(
+        rail_local_fraction=1.0 - float(verdict.off_rail_bytes[0]) / total if total else 1.0,
+        leaf_local_fraction=1.0 - float(verdict.off_leaf_bytes[0]) / total if total else 1.0,
+        max_link_load=float(verdict.max_link_load[0]),
+        inter_node_bytes=total,
+        tp_inter_node_bytes=float(verdict.tp_bytes[0]),
+        busiest_cable=cable if all(cable) else None,
+        step_s=float(verdict.step_s[0]),
+        axes={
+            axis: AxisLoad(busy_s=float(busy), link=tuple(busiest_of_axis(loads, axis, 0, job.ports, job.routes)))
+            for axis, busy in zip(AXES, verdict.axis_s[0], strict=True)
+            if busy > 0
+        },
+    )
+
+
+def link_shares(job: Job, arrangement: Arrangement) -> dict[tuple[str, str], float]:
+    """Return the share of a step that each used link is busy, by the guids of its ends."""
+    loads, ports = arrangement.link_seconds(job), job.ports
+    step_s = float(arrangement.verdict.step_s[0])
+    busy: dict[tuple[str, str], float] = {}
+    for link, seconds in zip(loads.links.tolist(), sum(loads.switches[axis][0] for axis in AXES), strict=True):
+        ends = job.routes.ends(link)
+        busy[ends] = max(busy.get(ends, 0.0), float(seconds) / step_s)
+    sent, received = np.split(np.sum([loads.ports[axis][0] for axis in AXES], axis=0), 2)
+    for number, hca in enumerate(ports.hcas):
+        if hca is not None:
+            busy[hca.guid, hca.leaf] = float(sent[number]) / step_s
+            busy[hca.leaf, hca.guid] = float(received[number]) / step_s
+    return {ends: share for ends, share in busy.items() if share > 0}
+
+
+def placement_of(ready: Prepared, found: Found, rails: Rails) -> Placement:
+    """Write an arrangement out, rank by rank."""
+    job, default, chosen = ready.job, ready.default, found.arrangement
+    at = {name: values.tolist() for name, values in job.grid.coordinates().items()}
+    local = local_ranks(chosen.seating.node[0]).tolist()
+    node, gpu, port = (column[0].tolist() for column in (chosen.seating.node, chosen.seating.gpu, chosen.seating.port))
+    hcas = [(hca.device, hca.rail, hca.leaf) if hca else (None, None, None) for hca in job.ports.hcas]
+    ranks = []
+    gpus_of: dict[int, list[int]] = {}
+    for rank, on in enumerate(node):
+        device, rail, leaf = hcas[port[rank]]
+        gpus_of.setdefault(on, []).append(gpu[rank])
+        ranks.append(
+            RankPlace(
+                rank=rank,
+                node=job.nodes[on],
+                local_rank=local[rank],
+                gpu=gpu[rank],
+                device=device,
+                rail=rail,
+                leaf=leaf,
+                tp_rank=at["tp"][rank],
+                pp_rank=at["pp"][rank],
+                cp_rank=at["cp"][rank],
+                dp_rank=at["dp"][rank],
+            )
+        )
+    names = nodes_of(job, chosen)
+    default_traffic = _traffic(job, default)
+    return Placement(
+        ranks=tuple(ranks),
+        traffic=default_traffic if chosen is default else _traffic(job, chosen),
+        default_traffic=default_traffic,
+        nodes=names,
+        spare_nodes=tuple(name for name in ready.candidates if name not in set(names)),
+        gpu_order={job.nodes[at]: tuple(gpus) for at, gpus in gpus_of.items() if gpus != list(range(len(gpus)))},
+        is_default=chosen is default,
+        needs_rank_file=bool((chosen.seating.node != default.seating.node).any()),
+        order=job.grid.order,
+        unknown_nodes=tuple(name for name in names if name not in rails.attachments),
+        least_step_s=found.least_s,
+        is_optimal=found.is_optimal,
+        is_whole_step=job.step.is_whole,
+    )

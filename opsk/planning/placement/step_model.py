@@ -1,0 +1,218 @@
+"""How long does a step take when the fabric gives an axis less than the cost model assumes?
+
+The cost model knows a cluster by numbers: so much bandwidth a GPU, no cable. Its communication time of each axis holds
+where the busiest link of a placement needs no longer; where a link needs longer, that link decides, and what then
+shows beyond the computation that hides it is added to the step. Left out: axes that share a link at the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import FloatColumn, IntColumn, PlanTable, TimeTable
+from opsk.fabric.rails import Rails
+from opsk.hardware.spec import ClusterSpec
+from opsk.planning.routing.rank_traffic import AXES
+from opsk.planning.routing.recent import Recent
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """What of a step's time depends on links, axis by axis in the order of ``AXES``.
+
+    Parameters
+    ----------
+    other_s
+        What no link changes [s].
+    total_s, window_s
+        Communication of each axis as the cost model has it, and the computation that it can hide beside [s].
+    weight
+        Seconds of step for each second of communication that shows: stages wait for it in the bubble too.
+    latency_s
+        What an axis that the cost model has inside an HB domain waits for hops between domains, where it leaves one
+        [s]: tensor-parallel collectives, which are many and short.
+    straggler
+        Factor of the whole step for the slowest of many nodes.
+    nic_fraction
+        What large messages reach of a link's rate.
+    is_whole
+        False where no cost model stands behind it, and the "step" is its communication alone.
+    """
+
+    other_s: float
+    total_s: FloatColumn
+    window_s: FloatColumn
+    weight: FloatColumn
+    latency_s: FloatColumn
+    straggler: float
+    nic_fraction: float
+    is_whole: bool = True
+
+    def step_s(self, fabric_s: FloatColumn) -> FloatColumn:
+        """Return the time of a step [s] for the busiest links of the axes, shape (..., axes) [s at full rate]."""
+        return _step_s(self, fabric_s)
+
+    @property
+    def least_s(self) -> float:
+        """Return the time of a step that no placement can be faster than: no link slower than assumed [s]."""
+        return float(self.step_s(np.zeros(len(AXES))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModels:
+    """The same of many plans: ``other_s`` and ``straggler`` of shape (plans,), the axes' columns (plans, axes).
+
+    ``nic_fraction`` has shape (plans, 1).
+    """
+
+    other_s: FloatColumn
+    total_s: FloatColumn
+    window_s: FloatColumn
+    weight: FloatColumn
+    latency_s: FloatColumn
+    straggler: FloatColumn
+    nic_fraction: FloatColumn
+
+    def step_s(self, fabric_s: FloatColumn) -> FloatColumn:
+        """Return the time of every plan's step [s] for its busiest links, shape (..., plans, axes)."""
+        return _step_s(self, fabric_s)
+
+    def only(self, rows: IntColumn) -> StepModels:
+        """Return the models of some plans."""
+        columns = ("other_s", "total_s", "window_s", "weight", "latency_s", "straggler", "nic_fraction")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+
+    def row(self, number: int) -> StepModel:
+        """Return the model of one plan."""
+        return StepModel(
+            other_s=float(self.other_s[number]),
+            total_s=self.total_s[number],
+            window_s=self.window_s[number],
+            weight=self.weight[number],
+            latency_s=self.latency_s[number],
+            straggler=float(self.straggler[number]),
+            nic_fraction=float(self.nic_fraction[number, 0]),
+        )
+
+
+def stacked(models: Sequence[StepModel]) -> StepModels:
+    """Return the models of several plans as one, whatever cost model stands behind each."""
+    return StepModels(
+        other_s=np.array([one.other_s for one in models]),
+        total_s=np.array([one.total_s for one in models]),
+        window_s=np.array([one.window_s for one in models]),
+        weight=np.array([one.weight for one in models]),
+        latency_s=np.array([one.latency_s for one in models]),
+        straggler=np.array([one.straggler for one in models]),
+        nic_fraction=np.array([[one.nic_fraction] for one in models]),
+    )
+
+
+def _step_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
+    """Return the time of a step where links are as busy as that [s]."""
+    found: FloatColumn = model.straggler * (model.other_s + (model.weight * shown_s(model, fabric_s)).sum(axis=-1))
+    return found
+
+
+def shown_s(model: StepModel | StepModels, fabric_s: FloatColumn) -> FloatColumn:
+    """Return what of the communication of each axis no computation hides where links are as busy as that [s]."""
+    leaves = fabric_s > 0
+    needed = np.maximum(model.total_s, leaves * model.latency_s + fabric_s / model.nic_fraction)
+    found: FloatColumn = np.maximum(needed - model.window_s, 0.0)
+    return found
+
+
+COMMUNICATION_ONLY = StepModel(
+    other_s=0.0,
+    total_s=np.zeros(len(AXES)),
+    window_s=np.zeros(len(AXES)),
+    weight=np.ones(len(AXES)),
+    latency_s=np.zeros(len(AXES)),
+    straggler=1.0,
+    nic_fraction=1.0,
+    is_whole=False,
+)
+"""Where the cluster's GPUs are not known: placements are compared by how long their links are busy."""
+
+
+def step_model(model: ModelShape, plan: Plan, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT) -> StepModel:
+    """Return what the cost model says of a plan, cut at the places where the fabric comes in.
+
+    Raises
+    ------
+    InputError
+        The cluster's GPU has no peak for the plan's number format.
+    """
+    table = PlanTable.of([plan])
+    return step_models(model, table, predict(model, table, cluster, efficiency).time, cluster, efficiency).row(0)
+
+
+def step_models(
+    model: ModelShape, plans: PlanTable, time: TimeTable, cluster: ClusterSpec, efficiency: Efficiency = DEFAULT
+) -> StepModels:
+    """Return the same of every plan of a table, whose times are predicted already."""
+    rows = (len(plans),)
+    parts = {name: np.broadcast_to(column, rows) for name, column in time.components.items()}
+    total = np.stack([np.broadcast_to(time.communication[axis], rows) for axis in AXES], axis=1)
+    window = np.stack([np.broadcast_to(time.windows[axis], rows) for axis in AXES], axis=1)
+    expected = np.broadcast_to(time.step_s.expected, rows)
+    running = np.sum([parts[name] for name in ("compute", "recompute", "tp", "cp", "ep", "pp")], axis=0)
+    in_bubble = 1.0 + np.divide(parts["bubble"], running, out=np.zeros(rows), where=running > 0)
+    weight = np.stack([np.ones(rows) if axis == "dp" else in_bubble for axis in AXES], axis=1)
+    straggler = expected / (expected - parts["straggler"])
+    latency = np.zeros((*rows, len(AXES)))
+    latency[:, AXES.index("tp")] = _tensor_latency_s(model, plans, cluster, efficiency)
+    shown = (weight * np.maximum(total - window, 0.0)).sum(axis=1)
+    return StepModels(
+        other_s=expected / straggler - shown,
+        total_s=total,
+        window_s=window,
+        weight=weight,
+        latency_s=latency,
+        straggler=straggler,
+        nic_fraction=np.full((*rows, 1), efficiency.links.nic_fraction),
+    )
+
+
+def _tensor_latency_s(model: ModelShape, plans: PlanTable, cluster: ClusterSpec, efficiency: Efficiency) -> FloatColumn:
+    """Return the hops of a step's tensor-parallel collectives if each crosses between two HB domains once [s].
+
+    Two all-reduces a layer and pass, two passes a micro-batch, there and back. Where tp is larger than a domain the
+    cost model has them across domains already.
+    """
+    micro_batches = plans.global_batch // (plans.dp * plans.micro_batch)
+    hops_s = 2.0 * 2.0 * 2.0 * micro_batches * model.layers / plans.pp * efficiency.links.nic_hop_s
+    found: FloatColumn = np.where(plans.tp > cluster.node.hb_domain_gpus, 0.0, hops_s)
+    return found
+
+
+def as_cabled(cluster: ClusterSpec, rails: Rails) -> ClusterSpec:
+    """Return a cluster with the HCAs that most nodes of the fabric have, and no oversubscription of its own.
+
+    Routes on the graph say what is oversubscribed; counting it twice would be wrong.
+    """
+    nics, rate = _CABLED.get(id(rails), lambda: (rails, _nics_of(rails)))[1]
+    if not rate:
+        return replace(cluster, oversubscription=1.0)
+    nic = replace(cluster.node.nic, bytes_per_s=rate)
+    return replace(cluster, oversubscription=1.0, node=replace(cluster.node, nic=nic, nics=nics))
+
+
+_CABLED: Recent[tuple[Rails, tuple[int, float]]] = Recent(2)
+"""HCAs of the nodes of the fabrics asked about last, by identity: a service asks about one, again and again."""
+
+
+def _nics_of(rails: Rails) -> tuple[int, float]:
+    """Return how many HCAs most nodes have, and at which rate [bytes/s]; zeros where none tells."""
+    nodes = [row for row in rails.attachments.values() if row]
+    rates = [hca.bytes_per_s for row in nodes for hca in row if hca.bytes_per_s > 0]
+    return (round(median(len(row) for row in nodes)), float(median(rates))) if rates else (0, 0.0)

@@ -1,0 +1,69 @@
+"""Which other node, or other HB domain, can stand for one that was hit? Nearest first, one of each kind of cabling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opsk.planning.remap.failure import Wreck
+from opsk.planning.remap.proposal import like_gpus, seats_today
+from opsk.planning.remap.situation import Mask, Situation
+from opsk.planning.routing.hca_seats import Index
+
+_FAR = 1 << 20
+
+
+def nearest_nodes(situation: Situation, node: int, among: Mask) -> list[int]:
+    """Return the first node of each way to be cabled, those nearest to ``node`` first."""
+    ports = situation.job.ports
+    leaf = ports.leaf[ports.port]
+    found: dict[tuple[object, ...], int] = {}
+    for other in np.flatnonzero(among).tolist():
+        row = ports.port[other]
+        key = (
+            int(situation.job.domains[other]) if is_shared(situation, other) else -1,
+            tuple(leaf[other].tolist()),
+            tuple(ports.rail[row].tolist()),
+            tuple(ports.bytes_per_s[row].tolist()),
+        )
+        found.setdefault(key, other)
+    return sorted(found.values(), key=lambda other: nearness(situation, node, other))
+
+
+def is_shared(situation: Situation, node: int) -> bool:
+    """Return whether a node's HB domain has other nodes as well."""
+    return bool(np.count_nonzero(situation.job.domains == situation.job.domains[node]) > 1)
+
+
+def nearness(situation: Situation, node: int, other: int) -> tuple[bool, bool, int, int, int]:
+    """Return what nodes are sorted by: where they are, then how many GPUs are on another rail than ``node``'s."""
+    domain, unit, cables = distance(situation, node, other)
+    ports = situation.job.ports
+    off = int((ports.rail[ports.port[node]] != ports.rail[ports.port[other]]).sum())
+    return domain, unit, off, cables, other
+
+
+def distance(situation: Situation, node: int, other: int) -> tuple[bool, bool, int]:
+    """Return how far two nodes are apart: another HB domain, another unit, switch-to-switch cables."""
+    ports = situation.job.ports
+    here, there = ports.attached(node, 0), ports.attached(other, 0)
+    cables = _FAR
+    if here is not None and there is not None:
+        cables = situation.rails.leaf_distance.get((here.leaf, there.leaf), _FAR)
+    return (
+        bool(situation.job.domains[node] != situation.job.domains[other]),
+        bool(situation.unit[node] != situation.unit[other]),
+        cables,
+    )
+
+
+def taken_over(situation: Situation, wreck: Wreck, pairs: Sequence[tuple[Index, int]]) -> tuple[Index, Index]:
+    """Return the seats after the ranks of each pair went to its node, each to a GPU on its rail."""
+    node, gpu = seats_today(situation)
+    for ranks, there in pairs:
+        free = np.flatnonzero(~wreck.dead[there] & situation.idle[there]).tolist()
+        wanted = situation.seating.gpu[0, ranks].tolist()
+        gpu[ranks] = like_gpus(situation, wanted, there, free, ranks)
+        node[ranks] = there
+    return node, gpu

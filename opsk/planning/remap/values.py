@@ -1,0 +1,212 @@
+"""What is an answer of ``opsk remap`` made of? Plain values, for programs, the terminal and the TUI alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from opsk.slurm.commands.remap_commands import Command
+from opsk.workload.plan import Plan
+
+
+class Kind(StrEnum):
+    """What can be done; programs rely on these words."""
+
+    IDLE_GPU = "idle_gpu"
+    """A GPU of the same HB domain that the job holds and no rank uses takes over."""
+    OPTICAL = "optical"
+    """The same, and optical circuit switches put its HCA on the rail of the GPU that failed."""
+    HB_DOMAIN = "hb_domain"
+    """Another whole HB domain takes over."""
+    SPARE_NODE = "spare_node"
+    """Another node takes over: one that the job holds as a spare, or a free one after a requeue."""
+    SHRINK_DP = "shrink_dp"
+    """The replicas that were hit are left out."""
+    REPLAN = "replan"
+    """Another plan on the nodes that remain."""
+    WAIT = "wait"
+    """Go on degraded where that is possible, or wait for the repair."""
+
+
+class Way(StrEnum):
+    """How an option is brought about in Slurm."""
+
+    RELAUNCH = "relaunch"
+    """A new step inside the job's own nodes; nothing leaves the queue."""
+    RESIZE = "resize"
+    """Nodes are given back first, then a new step runs on the rest."""
+    REQUEUE = "requeue"
+    """The job goes back into the queue and starts again on other nodes."""
+    HOLD = "hold"
+    """The job is held until the repair is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One rank that changes its GPU; rails are ``None`` where a GPU has no HCA that follows one."""
+
+    rank: int
+    from_node: str
+    from_gpu: int
+    to_node: str
+    to_gpu: int
+    from_rail: int | None = None
+    to_rail: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of a time: ``name``, ``seconds``, and ``why`` it is taken to be so: a source, a flag, an assumption."""
+
+    name: str
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """How the job runs then, or runs today.
+
+    Parameters
+    ----------
+    step_s
+        Time of a step; its communication alone where the cluster's GPUs are not known.
+    loss
+        Part of today's sequences a second that is lost; negative where it runs faster.
+    is_on_fabric
+        False where the cost model alone speaks, because a whole new placement was not judged.
+    """
+
+    step_s: float
+    loss: float
+    sequences_per_s: float
+    tokens_per_s: float | None
+    gpus: int
+    global_batch: int
+    rail_local_fraction: float | None = None
+    leaf_local_fraction: float | None = None
+    max_link_load: float | None = None
+    is_on_fabric: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """Where ranks meet (``MASTER_ADDR``): the node of rank 0."""
+
+    before: str
+    after: str
+
+    @property
+    def changes(self) -> bool:
+        """Return whether it is another one."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One way to go on.
+
+    Parameters
+    ----------
+    title
+        What is done, in a few words.
+    moves
+        Ranks that change their GPU, in rank order. Where ranks get new numbers (``shrink_dp``, ``replan``) it is empty,
+        and ``renumbered`` counts the ranks of the new numbering.
+    downtime
+        The parts that ``downtime_s`` is the sum of.
+    lost_s
+        Expected loss over the horizon, in seconds of today's work: downtime, work since the last checkpoint, and slower
+        steps from then on.
+    lost
+        The parts that ``lost_s`` is the sum of.
+    commands
+        Exactly what to run, in order.
+    needs
+        What must be so, or who must help.
+    nodes
+        Nodes that the job then uses, in the order of their first ranks.
+    rank_file
+        One host per rank and line for ``SLURM_HOSTFILE`` of a **step**; empty where Slurm's own order is right.
+    gpu_order
+        ``CUDA_VISIBLE_DEVICES`` of nodes whose local ranks do not take GPUs 0, 1, ... in order.
+    changes
+        What changes of the plan, in words.
+    goodput
+        Part of today's work that is still done until the job ends [ratio]: downtime, work done again and slower steps
+        taken away; above 1 where steps are faster than today's; ``None`` where no time is left.
+    goodput_over_s
+        That time [s]: until the job's time limit, or the horizon where that is not known.
+    """
+
+    kind: Kind
+    title: str
+    way: Way
+    moves: tuple[Move, ...]
+    renumbered: int
+    predicted: Predicted
+    downtime_s: float
+    downtime: tuple[Part, ...]
+    lost_s: float
+    lost: tuple[Part, ...]
+    commands: tuple[Command, ...]
+    needs: tuple[str, ...]
+    why: tuple[str, ...]
+    nodes: tuple[str, ...]
+    rendezvous: Rendezvous
+    plan: Plan
+    changes: tuple[str, ...] = ()
+    rank_file: str = ""
+    gpu_order: tuple[tuple[str, str], ...] = ()
+    goodput: float | None = None
+    goodput_over_s: float = 0.0
+
+    @property
+    def moved(self) -> int:
+        """Return how many ranks are somewhere else, or someone else, than before."""
+        return self.renumbered or len(self.moves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An option that is not there, and why not."""
+
+    kind: Kind
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRank:
+    """A rank that the failure hits: ``is_dead`` where its GPU is gone, else it falls back to another HCA."""
+
+    rank: int
+    node: str
+    local_rank: int
+    gpu: int
+    is_dead: bool
+    device: str | None = None
+    fallback_device: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What the failure hits of the job, and what still works; ``links`` are pairs of names."""
+
+    failed: tuple[str, ...]
+    ranks: tuple[HitRank, ...] = ()
+    nodes: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    works: tuple[str, ...] = ()
+    degraded: Predicted | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Everything that ``opsk remap`` found; ``nothing_to_do`` says why there is nothing to do, where that is so."""
+
+    damage: Damage
+    today: Predicted
+    options: tuple[Option, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    nothing_to_do: str | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,74 @@
+"""What if nothing moves: how does the job run on what is left, and what does waiting for the repair cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from opsk.planning.placement.judging import Verdicts
+from opsk.planning.remap.failure import Wreck
+from opsk.planning.remap.proposal import Proposal, judged_seats, seats_today, stays_impossible
+from opsk.planning.remap.situation import Situation
+from opsk.planning.remap.terms import Terms, downtime, losses, total
+from opsk.planning.remap.values import Kind, Part, Refusal, Way
+
+
+def _degraded(situation: Situation, wreck: Wreck) -> Verdicts | None:
+    """Return how the job runs on the HCAs that are left; ``None`` where a GPU is gone, or no path is left."""
+    if wreck.hit(situation).size:
+        return None
+    node, gpu = seats_today(situation)
+    found = judged_seats(situation, wreck, node, gpu)
+    return found if np.isfinite(found.step_s[0]) else None
+
+
+def wait(situation: Situation, wreck: Wreck, terms: Terms) -> Iterator[Proposal | Refusal]:
+    """Yield the job on what is left, where it can run, and the wait for the repair, where it cannot."""
+    node, gpu = seats_today(situation)
+    verdict = _degraded(situation, wreck)
+    reason = stays_impossible(situation, wreck, is_running=terms.is_running)
+    if verdict is not None and not reason:
+        step_s = float(verdict.step_s[0])
+        loss = 1.0 - float(situation.verdict.step_s[0]) / step_s if step_s else 0.0
+        yield Proposal(
+            kind=Kind.WAIT,
+            title="go on as it is, on the HCAs that are left",
+            way=Way.RELAUNCH,
+            plan=situation.plan,
+            node=node,
+            gpu=gpu,
+            step_s=step_s,
+            verdict=verdict,
+            why=("no GPU is gone: ranks that lost their HCA use another one of their node",),
+            lost=lambda when: _until_repaired(when, loss),
+        )
+        return
+    if verdict is not None and reason:
+        yield Refusal(kind=Kind.WAIT, why=f"going on degraded: {reason}")
+    yield Proposal(
+        kind=Kind.WAIT,
+        title="wait for the repair, then go on as before",
+        way=Way.HOLD,
+        plan=situation.plan,
+        node=node,
+        gpu=gpu,
+        step_s=float(situation.verdict.step_s[0]),
+        verdict=situation.verdict,
+        why=("the job needs every GPU that it had; its other nodes are free for other jobs meanwhile",),
+    )
+
+
+def _until_repaired(terms: Terms, loss: float) -> tuple[Part, ...]:
+    """Return the least loss: degraded for the whole horizon, or until another start after the repair."""
+    down = downtime(terms, Way.RELAUNCH)
+    whole = losses(terms, down, loss)
+    again = total(down)
+    slow = max(min(terms.repair_s, terms.horizon_s) - again, 0.0) * loss
+    if terms.repair_s >= terms.horizon_s or again + slow >= whole[-1].seconds:
+        return whole
+    return (
+        *whole[:2],
+        Part(name="slower", seconds=slow, why=f"--repair-s: {loss:.2%} of today's speed until the repair"),
+        Part(name="second start", seconds=again, why="HCAs are chosen at the start: one more after the repair"),
+    )

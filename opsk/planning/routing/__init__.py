@@ -1,0 +1,1 @@
+"""Computes which links the traffic of a job uses."""

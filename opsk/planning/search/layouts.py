@@ -1,0 +1,134 @@
+"""How can GPUs be divided into tensor-, pipeline-, context-, data- and expert-parallel groups?
+
+Legal is what `opsk.costmodel.rules` does not object to; each of its rules is asked about the axes that it looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opsk.costmodel.rules import Rule, violations
+from opsk.planning.search.request import PlanRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Sizes of the axes, and the layers of the first and last stage where these are laid out by hand (else 0)."""
+
+    tp: int
+    pp: int
+    cp: int
+    dp: int
+    ep: int
+    etp: int
+    first_stage_layers: int
+    last_stage_layers: int
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors of a positive number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
+
+
+def layouts_of(request: PlanRequest) -> Iterator[Layout]:
+    """Yield every legal layout of the request."""
+    for tp in tensor_sizes(request):
+        for pp in _sizes(request, "pp", request.gpus // tp, request.limits.largest_pp):
+            for first, last in stage_splits(request, pp):
+                for cp in _sizes(request, "cp", request.gpus // (tp * pp), request.limits.largest_cp):
+                    dp = request.gpus // (tp * pp * cp)
+                    if not _fits_batch(request, dp) or not _splits_tokens(request, tp, cp):
+                        continue
+                    for ep, etp in _expert_sizes(request, tp, cp, dp):
+                        if request.limits.excludes(tp=tp, pp=pp, cp=cp, ep=ep):
+                            continue
+                        yield Layout(
+                            tp=tp,
+                            pp=pp,
+                            cp=cp,
+                            dp=dp,
+                            ep=ep,
+                            etp=etp,
+                            first_stage_layers=first,
+                            last_stage_layers=last,
+                        )
+
+
+def tensor_sizes(request: PlanRequest) -> list[int]:
+    """Return the tensor-parallel sizes that split heads and widths."""
+    sizes = _sizes(request, "tp", request.gpus, request.limits.largest_tp)
+    return [tp for tp in sizes if not violations(request.model, request.plan(tp=tp), (Rule.TENSOR,))]
+
+
+def _sizes(request: PlanRequest, axis: str, gpus: int, largest: int) -> list[int]:
+    """Return the sizes of an axis that divide so many GPUs."""
+    return [size for size in divisors(gpus) if request.allows(axis, size) and not 0 < largest < size]
+
+
+def _fits_batch(request: PlanRequest, dp: int) -> bool:
+    """Return whether so many replicas can share the batch."""
+    return request.allows("dp", dp) and request.global_batch % dp == 0
+
+
+def _splits_tokens(request: PlanRequest, tp: int, cp: int) -> bool:
+    """Return whether the sequence can be split over cp, with or without sequence parallelism."""
+    return any(
+        not violations(request.model, request.plan(tp=tp, cp=cp, sequence_parallel=choice), (Rule.TOKENS,))
+        for choice in (False, True)
+        if request.allows("sequence_parallel", choice)
+    )
+
+
+def stage_splits(request: PlanRequest, pp: int) -> list[tuple[int, int]]:
+    """Return the layers of first and last stage that can be asked for; (0, 0) is even.
+
+    Where layers do not divide over the stages: embedding and head counted as layers of the ends (126 layers on 16
+    stages are 7, fourteen times 8, and 7), the last stage alone lighter (61 on 16: fifteen times 4, and 1), or both.
+    Other splits are there where they are fixed; a stage that is not is even then.
+    """
+    fixed = {
+        (first, last)
+        for first in request.fixed.get("first_stage_layers", (0,))
+        for last in request.fixed.get("last_stage_layers", (0,))
+    }
+    return sorted(
+        (first, last)
+        for first, last in fixed | _light_ends(request.model.layers + request.model.encoder_layers, pp)
+        if request.allows("first_stage_layers", first)
+        and request.allows("last_stage_layers", last)
+        and (request.limits.uneven_stages or not first | last)
+        and _splits_layers(request, pp, first, last)
+    )
+
+
+def _light_ends(layers: int, pp: int) -> set[tuple[int, int]]:
+    """Return the layers of first and last stage where layers do not divide: the last, or both, lighter than others."""
+    full = -(-layers // pp)
+    light, both = layers - full * (pp - 1), layers - full * (pp - 2)
+    ends = {(0, light), (both - both // 2, both // 2)} if layers % pp else set()
+    return {(first, last) for first, last in ends if first < full and 0 < last < full}
+
+
+def _splits_layers(request: PlanRequest, pp: int, first: int, last: int) -> bool:
+    """Return whether the layers can be split so without interleaving."""
+    asked = request.plan(pp=pp, first_stage_layers=first, last_stage_layers=last)
+    return not violations(request.model, asked, (Rule.LAYERS,))
+
+
+def _expert_sizes(request: PlanRequest, tp: int, cp: int, dp: int) -> Iterator[tuple[int, int]]:
+    """Yield expert- and expert-tensor-parallel sizes: the framework's own etp (0), and 1 where that is another."""
+    ranks = tp * cp * dp
+    free = (0, 1) if tp > 1 and request.model.experts else (0,)
+    for ep in divisors(request.model.experts) if request.model.experts else (1,):
+        if ranks % ep or not request.allows("ep", ep) or 0 < request.limits.largest_ep < ep:
+            continue
+        for etp in request.fixed.get("etp", free):
+            if etp == 1 and "etp" not in request.fixed and dp * cp % ep:
+                continue  # that is what 0 stands for already
+            width = etp or (1 if dp * cp % ep else tp)
+            if request.model.experts and not request.limits.splits_experts(width, tp):
+                continue
+            if not violations(request.model, request.plan(tp=tp, cp=cp, dp=dp, ep=ep, etp=etp), (Rule.EXPERTS,)):
+                yield ep, etp

@@ -1,0 +1,87 @@
+"""What is asked of a search for the best plan?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.errors import InputError
+from opsk.frameworks.limits import ANYTHING, Limits
+from opsk.hardware.spec import ClusterSpec
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import MAX_SIZE, Plan
+
+AXES = (
+    *("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "sharding", "shard_gpus", "sequence_parallel"),
+    *("recompute", "recompute_layers", "first_stage_layers", "last_stage_layers", "micro_batch", "schedule"),
+)
+"""Fields of a plan that are searched; the others are those of ``PlanRequest.template``."""
+MOST_GPUS = MAX_SIZE
+"""No cluster comes near this, and neither does a batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """Train ``model`` with ``global_batch`` sequences a step on ``gpus`` GPUs of ``cluster``: how?
+
+    Parameters
+    ----------
+    template
+        Gives every field that is not searched: precision, optimizer, software and so on.
+    fixed
+        Axis to the values that it may take; an axis that is not named may take all.
+    limits
+        What the training software can express.
+    refuses
+        Why the software would not start a plan although ``limits`` have it: such plans are never among the best.
+    most
+        How many of the fastest plans are wanted.
+
+    Raises
+    ------
+    InputError
+        Names every number that is out of range, and every axis that there is not.
+    """
+
+    model: ModelShape
+    cluster: ClusterSpec
+    template: Plan
+    gpus: int
+    global_batch: int
+    efficiency: Efficiency = DEFAULT
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    limits: Limits = ANYTHING
+    refuses: Callable[[ModelShape, Plan], tuple[str, ...]] | None = None
+    most: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be searched."""
+        sizes = (("gpus", self.gpus), ("global_batch", self.global_batch), ("most", self.most))
+        wrong = [f"{name} is {value}, must be 1 to {MOST_GPUS}" for name, value in sizes if not 1 <= value <= MOST_GPUS]
+        wrong += [f"{axis} is no axis of the search" for axis in self.fixed if axis not in AXES]
+        if wrong:
+            raise InputError("; ".join(wrong), hint="opsk plan --help names what can be asked")
+
+    def allows(self, axis: str, value: Any) -> bool:
+        """Return whether an axis may take a value as far as ``fixed`` goes."""
+        return axis not in self.fixed or value in self.fixed[axis]
+
+    def accepts(self, plan: Plan) -> bool:
+        """Return whether the software would start a plan of the space."""
+        return self.refuses is None or not self.refuses(self.model, plan)
+
+    def plan(self, **axes: Any) -> Plan:
+        """Return the template with some axes set and a batch that fits them, for asking one rule about them."""
+        micro_batches = axes.pop("micro_batches", axes.get("pp", 1))
+        per_step = axes.get("micro_batch", 1) * axes.get("dp", 1)
+        return replace(self._neutral, **axes, global_batch=per_step * micro_batches)
+
+    @cached_property
+    def _neutral(self) -> Plan:
+        """Return the template with every axis at its default."""
+        defaults: dict[str, Any] = {item.name: item.default for item in fields(Plan) if item.name in AXES}
+        return replace(self.template, **defaults, global_batch=1)

@@ -1,0 +1,320 @@
+"""Which of all legal plans is the fastest that fits? Exactly, without evaluating most of them.
+
+Branch and bound: families of plans are visited in the order of the time that none of their plans goes below
+(`opsk.costmodel.floors`), the most promising first. Once as many plans are known as are wanted, every family whose
+floor is above the last of them is left out with all its plans, and so is every family that no GPU could hold. Small
+spaces are evaluated whole, so that all counts are exact.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from opsk.costmodel.efficiency.efficiency import Efficiency
+from opsk.costmodel.floors import Floors, family_floors, node_floors, order_floors
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import BoolColumn, FloatColumn, IntColumn, PlanTable
+from opsk.costmodel.uncertainty.chance_limit import largest_bytes
+from opsk.costmodel.uncertainty.verdict import FITS_FROM, OOM_UP_TO
+from opsk.hardware.spec import ClusterSpec
+from opsk.planning.search.candidate import LAYOUT, Candidate
+from opsk.planning.search.choices import Choices
+from opsk.planning.search.found import Found
+from opsk.planning.search.front import Front
+from opsk.planning.search.request import PlanRequest
+from opsk.planning.search.space import Space, space_of
+from opsk.workload.model import ModelShape
+
+
+class Goal(Protocol):
+    """What a search looks for: it leaves families out that cannot change what is known."""
+
+    def can_fit(self, floors: Floors) -> BoolColumn:
+        """Return which families may hold a feasible plan."""
+        ...
+
+    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change what is known."""
+        ...
+
+    def ends(self, found: Found, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change what is known."""
+        ...
+
+
+class Fastest:
+    """Wanted are the fastest layouts, each with its fastest plan: of all feasible plans, and of those that surely fit.
+
+    ``known`` is what a search of other plans found that will be joined with this one.
+    """
+
+    def __init__(self, space: Space, known: Found | None = None) -> None:
+        cluster, efficiency = space.request.cluster, space.request.efficiency
+        self.known = known
+        self.feasible_bytes = largest_bytes(cluster, efficiency, chance=OOM_UP_TO)
+        self.fitting_bytes = largest_bytes(cluster, efficiency, chance=FITS_FROM)
+        sizes = np.stack([space.nodes[axis] for axis in LAYOUT]).reshape(len(LAYOUT), len(space))
+        layouts, self.layout_of_node = np.unique(sizes, axis=1, return_inverse=True)
+        self.layout_of_node = self.layout_of_node.reshape(-1)
+        self.number = {tuple(layout): place for place, layout in enumerate(layouts.T.tolist())}
+
+    def can_fit(self, floors: Floors) -> BoolColumn:
+        """Return which families may hold a feasible plan."""
+        found: BoolColumn = floors.needed_bytes <= self.feasible_bytes
+        return found
+
+    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change what is known."""
+        layouts = self.layout_of_node[nodes]
+        feasible = (floors.step_s < self._feasible_s(found)[layouts]) & (floors.needed_bytes <= self.feasible_bytes)
+        fitting = (floors.step_s < self._fitting_s(found)[layouts]) & (floors.needed_bytes <= self.fitting_bytes)
+        either: BoolColumn = feasible | fitting
+        return either
+
+    def ends(self, found: Found, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change what is known."""
+        limits = (found, self.known or found)
+        return floor_s >= max(min(one.last_s for one in limits), min(one.fitting_s for one in limits))
+
+    def _feasible_s(self, found: Found) -> FloatColumn:
+        """Return for every layout the time from which on a feasible plan changes nothing [s]."""
+        limit = self._limit_s(found.last_s, found.best)
+        return np.minimum(limit, self._limit_s(self.known.last_s, self.known.best)) if self.known else limit
+
+    def _fitting_s(self, found: Found) -> FloatColumn:
+        """Return for every layout the time from which on a plan that surely fits changes nothing [s]."""
+        limit = self._limit_s(found.fitting_s, found.best_fitting)
+        if not self.known:
+            return limit
+        return np.minimum(limit, self._limit_s(self.known.fitting_s, self.known.best_fitting))
+
+    def _limit_s(self, last_s: float, best: Sequence[Candidate]) -> FloatColumn:
+        """Return the time of the last of the listed layouts, for those that are listed their own [s]."""
+        limits = np.full(max(len(self.number), 1), last_s)
+        for one in best:
+            if (place := self.number.get(one.layout)) is not None:
+                limits[place] = min(one.step_s, last_s)
+        return limits
+
+
+class Tradeoffs:
+    """Wanted is the front of time, memory, energy and GPUs besides the fastest plans."""
+
+    def __init__(self, space: Space, known: Found | None = None) -> None:
+        self.fastest = Fastest(space, known)
+        self.request = space.request
+
+    def can_fit(self, floors: Floors) -> BoolColumn:
+        """Return which families may hold a feasible plan."""
+        return self.fastest.can_fit(floors)
+
+    def is_open(self, found: Found, floors: Floors, nodes: IntColumn) -> BoolColumn:
+        """Return which families, each of a node, may change what is known."""
+        assert found.front is not None, "a search for a front begins with one"
+        batch, rows = float(self.request.global_batch), np.ones(floors.step_s.shape)
+        costs = np.stack([floors.step_s / batch, floors.needed_bytes, floors.step_j / batch, rows * self.request.gpus])
+        is_new = ~found.front.covers(costs) & self.can_fit(floors)
+        either: BoolColumn = is_new | self.fastest.is_open(found, floors, nodes)
+        return either
+
+    def ends(self, found: Found, floor_s: float) -> bool:
+        """Return whether families of this floor and above cannot change what is known: they may need less memory."""
+        return False
+
+
+WALKED = 100_000
+"""A space of so many plans is evaluated whole: it takes less than half a second."""
+ROWS = 16_384
+"""Rows that are predicted at once: enough that numpy's overhead is small, few enough for the caches and for memory."""
+FIRST_FAMILIES, MOST_FAMILIES = 64, 4096
+"""Families of the first batch, which only has to find some plans that fit, and of later ones, which are twice as large
+each: what is learnt from one bounds the next."""
+
+
+def best_plans(request: PlanRequest) -> Found:
+    """Return the fastest plans of all that are legal.
+
+    Raises
+    ------
+    InputError
+        The cluster's GPU has no peak for the number format of the plans.
+    """
+    return deque(searched(space_of(request)), maxlen=1)[0]
+
+
+def searched(
+    space: Space, *, known: Found | None = None, walk: bool | None = None, front: bool = False
+) -> Iterator[Found]:
+    """Yield what is known after every batch of plans, at last of the whole space.
+
+    Parameters
+    ----------
+    known
+        What a search of other plans of the same request found: its times bound this one from the start.
+    walk
+        True evaluates every plan, False bounds even small spaces; left out, small ones are evaluated.
+    front
+        Whether the choices between time, memory, energy and GPUs are wanted too.
+    """
+    size = space.size
+    accepts = space.request.accepts if space.request.refuses else None
+    start = Found(most=space.request.most, space=size, front=Front() if front else None, accepts=accepts)
+    if walk or (walk is None and size <= WALKED):
+        yield from _walked(space, start)
+    else:
+        goal: Goal = Tradeoffs(space, known) if front else Fastest(space, known)
+        yield from bounded(space, goal, start)
+
+
+def bounded(space: Space, goal: Goal, found: Found) -> Iterator[Found]:
+    """Yield what is known while families that cannot change it are left out, as ``goal`` has it."""
+    yield from _Bounding(space, goal).run(found)
+
+
+def _walked(space: Space, found: Found) -> Iterator[Found]:
+    """Yield what is known while every plan is evaluated."""
+    yield found
+    request = space.request
+    for table in space.written_out(rows=ROWS):
+        found = found.with_rows(table, predict(request.model, table, request.cluster, request.efficiency))
+        yield found
+
+
+class _Bounding:
+    """One bounded search."""
+
+    def __init__(self, space: Space, goal: Goal) -> None:
+        self.space, self.request, self.goal = space, space.request, goal
+        self.families = FIRST_FAMILIES
+
+    def run(self, found: Found) -> Iterator[Found]:
+        """Yield what is known after every batch."""
+        yield found
+        space = self.space
+        floors = self._node_floors()
+        fits = self.goal.can_fit(floors)
+        found = found.without(int(space.sizes[~fits].sum()))
+        order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
+        start, count = 0, FIRST_FAMILIES
+        while start < order.shape[0]:
+            batch = order[start : start + count]
+            start += count
+            open_ = self.goal.is_open(found, floors.only(batch), batch)
+            found = found.without(int(space.sizes[batch[~open_]].sum()))
+            if self.goal.ends(found, floors.step_s[batch[-1]]):
+                found = found.without(int(space.sizes[order[start:]].sum()))
+                start = order.shape[0]
+            for later in self._with_families(found, batch[open_]):
+                found = later
+                yield found
+            count = min(2 * count, ROWS)
+        yield found
+
+    def _node_floors(self) -> Floors:
+        """Return the floors of all nodes."""
+        nodes = np.arange(len(self.space))
+        widest = self._widest_sharding()[self.space.nodes["shardings"]]
+        return self._floors(node_floors, nodes, {"sharding": widest, "shard_gpus": np.zeros_like(nodes)})
+
+    def _widest_sharding(self) -> IntColumn:
+        """Return the furthest sharding of every list of shardings, as a code."""
+        lists = self.space.shardings
+        if lists.starts.shape[0] < 2:
+            return np.zeros(0, dtype=np.int64)
+        return np.maximum.reduceat(lists.columns["sharding"], lists.starts[:-1])
+
+    def _with_families(self, found: Found, nodes: IntColumn) -> Iterator[Found]:
+        """Yield what is known while the families of some nodes are bounded, the rest of them evaluated."""
+        space = self.space
+        owner, columns = self._multiplied("shardings", nodes, {})
+        rest = space.orders.counts(space.nodes["orders"][owner]) * space.recomputes.counts(
+            space.nodes["recomputes"][owner]
+        )
+        floors = self._floors(family_floors, owner, columns)
+        fits = self.goal.can_fit(floors)
+        found = found.without(int(rest[~fits].sum()))
+        order = np.flatnonzero(fits)[np.argsort(floors.step_s[fits], kind="stable")]
+        start = 0
+        while start < order.shape[0]:
+            batch = order[start : start + self.families]
+            start += self.families
+            self.families = min(2 * self.families, MOST_FAMILIES)
+            open_ = self.goal.is_open(found, floors.only(batch), owner[batch])
+            found = found.without(int(rest[batch[~open_]].sum()))
+            if self.goal.ends(found, floors.step_s[batch[-1]]):
+                found = found.without(int(rest[order[start:]].sum()))
+                start = order.shape[0]
+            some = batch[open_]
+            found = self._with_plans(found, owner[some], _taken(columns, some))
+            yield found
+        yield found
+
+    def _with_plans(self, found: Found, owner: IntColumn, columns: dict[str, IntColumn]) -> Found:
+        """Return what is known once the plans of some families are evaluated, order by order of the pipeline."""
+        owner, columns = self._multiplied("orders", owner, columns)
+        recomputes = self.space.recomputes.counts(self.space.nodes["recomputes"][owner])
+        floors = self._floors(order_floors, owner, columns)
+        open_ = self.goal.is_open(found, floors, owner)
+        found = found.without(int(recomputes[~open_].sum()))
+        some = np.flatnonzero(open_)
+        owner, columns = self._multiplied("recomputes", owner[some], _taken(columns, some))
+        floors = floors.only(np.repeat(some, recomputes[some]))
+        partly = columns["recompute_layers"] > 0
+        found = self._with_rows(found, owner, columns, np.flatnonzero(~partly))
+        model = self.request.model
+        # the more layers are recomputed the longer it takes: where a plan without fits, none of these is faster
+        stage_layers = (model.layers + model.encoder_layers) / self.space.nodes["pp"][owner]
+        floors = floors.recomputing(np.minimum(columns["recompute_layers"] / stage_layers, 1.0))
+        open_ = self.goal.is_open(found, floors, owner)
+        found = found.without(int((partly & ~open_).sum()))
+        return self._with_rows(found, owner, columns, np.flatnonzero(partly & open_))
+
+    def _with_rows(self, found: Found, owner: IntColumn, columns: Mapping[str, IntColumn], rows: IntColumn) -> Found:
+        """Return what is known once some rows are evaluated."""
+        for some in _pieces(rows, ROWS):
+            table = self.space.rows(owner[some], **_taken(columns, some))
+            predicted = predict(self.request.model, table, self.request.cluster, self.request.efficiency)
+            found = found.with_rows(table, predicted)
+        return found
+
+    def _multiplied(
+        self, name: str, owner: IntColumn, columns: dict[str, IntColumn]
+    ) -> tuple[IntColumn, dict[str, IntColumn]]:
+        """Return every row once for each entry of its node's list of ``name``."""
+        lists: Choices = getattr(self.space, name)
+        place, entry = lists.multiplied(self.space.nodes[name][owner])
+        return owner[place], _taken(columns, place) | _taken(lists.columns, entry)
+
+    def _floors(
+        self,
+        floors: Callable[[ModelShape, PlanTable, ClusterSpec, Efficiency], Floors],
+        owner: IntColumn,
+        columns: Mapping[str, IntColumn],
+    ) -> Floors:
+        """Return the floors of rows: a node each, and further columns."""
+        request = self.request
+        parts = [
+            floors(
+                request.model,
+                self.space.rows(owner[some], **_taken(columns, some)),
+                request.cluster,
+                request.efficiency,
+            )
+            for some in _pieces(np.arange(owner.shape[0]), ROWS)
+        ]
+        return Floors.joined(parts)
+
+
+def _taken(columns: Mapping[str, IntColumn], rows: IntColumn) -> dict[str, IntColumn]:
+    """Return some rows of columns."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _pieces(rows: IntColumn, most: int) -> Iterator[IntColumn]:
+    """Yield an array in pieces."""
+    for start in range(0, rows.shape[0], most):
+        yield rows[start : start + most]

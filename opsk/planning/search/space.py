@@ -1,0 +1,312 @@
+"""Which plans are legal, how many are they, and how are some of them written out as rows?
+
+A *plan* is a layout, a micro-batch and a choice of sequence parallelism (together a *node*), a sharding, an order of
+the pipeline and a recomputation. The last three do not depend on each other, so that a space of 10^8 plans is a few
+thousand nodes and short lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from opsk.costmodel.rules import Rule, violations
+from opsk.costmodel.table import RECOMPUTES, SCHEDULES, SHARDINGS, IntColumn, PlanTable
+from opsk.frameworks.limits import SequenceParallel
+from opsk.planning.search.choices import Choices, Numbering
+from opsk.planning.search.layouts import Layout, divisors, layouts_of
+from opsk.planning.search.request import PlanRequest
+from opsk.workload.plan import Precision, Recompute, Schedule, Sharding
+
+_WHOLE_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.BF16)
+
+
+class Options:
+    """The choices of a request, each found once."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self.orders = lru_cache(maxsize=None)(self._orders)
+        self.shardings = lru_cache(maxsize=None)(self._shardings)
+        self.recomputes = lru_cache(maxsize=None)(self._recomputes)
+        self._token_choice = lru_cache(maxsize=None)(self._splits_tokens)
+        self._cuts = lru_cache(maxsize=None)(self._chunks)
+        self._runs = lru_cache(maxsize=None)(self._is_order)
+
+    def micro_batches(self, dp: int) -> list[int]:
+        """Return the micro-batches that a replica's share of the batch consists of."""
+        share = self.request.global_batch // dp
+        return [size for size in divisors(share) if self.request.allows("micro_batch", size)]
+
+    def sequence_parallel(self, layout: Layout, micro_batch: int) -> list[bool]:
+        """Return whether norms can be split over tp, and whether they need not be."""
+        request, tp = self.request, layout.tp
+        known = {
+            SequenceParallel.EITHER: (False, True),
+            SequenceParallel.WITH_TP: (tp > 1,),
+            SequenceParallel.NEVER: (False,),
+        }[request.limits.sequence_parallel]
+        asked = request.fixed.get("sequence_parallel", (False, True))
+        if tp == 1 and False in asked:
+            asked = (False,)
+        choices = [choice for choice in asked if choice in known]
+        low = request.template.precision not in _WHOLE_PRECISIONS
+        etp = (layout.etp, layout.ep, layout.dp) if low else (0, 1, 1)
+        return [
+            choice for choice in choices if self._token_choice(tp, layout.cp, choice, micro_batch if low else 1, *etp)
+        ]
+
+    def _splits_tokens(
+        self, tp: int, cp: int, sequence_parallel: bool, micro_batch: int, etp: int, ep: int, dp: int
+    ) -> bool:
+        """Return whether tokens and widths can be split so, in the number format of the plan."""
+        asked = self.request.plan(
+            tp=tp, cp=cp, sequence_parallel=sequence_parallel, micro_batch=micro_batch, etp=etp, ep=ep, dp=dp
+        )
+        return not violations(self.request.model, asked, (Rule.TOKENS, Rule.LOW_PRECISION))
+
+    def _orders(self, pp: int, first: int, last: int, micro_batches: int) -> tuple[tuple[int, int], ...]:
+        """Return schedules, as codes, with their chunks a stage."""
+        return tuple(self._each_order(pp, first, last, micro_batches))
+
+    def _each_order(self, pp: int, first: int, last: int, micro_batches: int) -> Iterator[tuple[int, int]]:
+        request = self.request
+        free = request.limits.schedules if pp > 1 else (Schedule.ONE_F_ONE_B,)
+        for schedule in SCHEDULES:
+            if schedule not in request.fixed.get("schedule", free) or schedule not in request.limits.schedules:
+                continue
+            for vpp in self._cuts(pp, first, last, schedule is Schedule.ZERO_BUBBLE_V):
+                if self._runs(pp, vpp, schedule, micro_batches):
+                    yield SCHEDULES.index(schedule), vpp
+
+    def _is_order(self, pp: int, vpp: int, schedule: Schedule, micro_batches: int) -> bool:
+        """Return whether a schedule takes so many stages, chunks and micro-batches.
+
+        What it does not take with the most convenient number, 2 pp, it takes with none.
+        """
+        if micro_batches != 2 * pp and not self._runs(pp, vpp, schedule, 2 * pp):
+            return False
+        asked = self.request.plan(pp=pp, vpp=vpp, schedule=schedule, micro_batches=micro_batches)
+        return not violations(self.request.model, asked, (Rule.SCHEDULE,))
+
+    def _chunks(self, pp: int, first: int, last: int, is_v: bool) -> list[int]:
+        """Return the chunks that a stage's layers can be cut into; a V has two without interleaving."""
+        request = self.request
+        if pp == 1:
+            return [1] if request.allows("vpp", 1) else []
+        layers = request.model.layers + request.model.encoder_layers
+        return [
+            vpp
+            for vpp in divisors(first or last or max(layers // pp, 1))
+            if request.allows("vpp", vpp)
+            and (vpp == 1 or request.limits.interleaved or is_v)
+            and self._splits_layers(pp, vpp, first, last)
+        ]
+
+    def _splits_layers(self, pp: int, vpp: int, first: int, last: int) -> bool:
+        asked = self.request.plan(pp=pp, vpp=vpp, first_stage_layers=first, last_stage_layers=last)
+        return not violations(self.request.model, asked, (Rule.LAYERS,))
+
+    def _shardings(self, replicas: int, pp: int, *, is_alone: bool) -> tuple[tuple[int, int], ...]:
+        """Return shardings, as codes, with the GPUs that share one set of states (0: all replicas).
+
+        ``is_alone`` says that there is no axis but dp.
+        """
+        request, limits = self.request, self.request.limits
+        known = limits.pipelined_shardings if pp > 1 else limits.shardings
+        if request.model.experts:
+            known &= limits.expert_shardings
+        if replicas == 1:
+            known |= {Sharding.NONE}
+        elif limits.replicated_alone and not is_alone:
+            known -= {Sharding.NONE}
+        free = known if replicas > 1 else {Sharding.NONE}
+        found = []
+        for sharding in SHARDINGS:
+            if sharding not in request.fixed.get("sharding", free) or sharding not in known:
+                continue
+            for group in self._groups(replicas, sharding):
+                asked = request.plan(dp=replicas, pp=pp, sharding=sharding, shard_gpus=group)
+                if not violations(request.model, asked, (Rule.SHARDING, Rule.OFFLOAD)):
+                    found.append((SHARDINGS.index(sharding), group))
+        return tuple(found)
+
+    def _groups(self, replicas: int, sharding: Sharding) -> list[int]:
+        """Return the sizes of a sharding group."""
+        request = self.request
+        is_partial = request.limits.partial_sharding and sharding in request.limits.partial_shardings
+        known = (0, *(size for size in divisors(replicas) if 1 < size < replicas)) if is_partial else (0,)
+        asked = request.fixed.get("shard_gpus", known)
+        return [size for size in asked if is_partial or size in (0, replicas)]
+
+    def _recomputes(self, pp: int, first: int, last: int) -> tuple[tuple[int, int], ...]:
+        """Return modes of recomputation, as codes, with the layers of a stage that they go for (0: all)."""
+        request, limits = self.request, self.request.limits
+        layers = request.model.layers + request.model.encoder_layers
+        fullest = max(first, last, -(-layers // pp))
+        found = []
+        for mode in RECOMPUTES:
+            if mode not in limits.recomputes or not request.allows("recompute", mode):
+                continue
+            known = range(fullest + 1) if mode is Recompute.FULL and limits.recompute_layers else (0,)
+            for some in request.fixed.get("recompute_layers", known[:fullest]):
+                if some not in known:
+                    continue
+                asked = request.plan(
+                    pp=pp,
+                    first_stage_layers=first,
+                    last_stage_layers=last,
+                    recompute=mode,
+                    recompute_layers=some,
+                    sharding=Sharding.ZERO3,
+                )
+                if not violations(request.model, asked, (Rule.RECOMPUTE, Rule.OFFLOAD)):
+                    found.append((RECOMPUTES.index(mode), some))
+        return tuple(found)
+
+
+_OF_LAYOUT = ("tp", "pp", "cp", "dp", "ep", "etp", "first_stage_layers", "last_stage_layers")
+_OF_NODE = (*_OF_LAYOUT, "micro_batch", "sequence_parallel")
+_LISTS = ("shardings", "orders", "recomputes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """All legal plans of a request.
+
+    Parameters
+    ----------
+    nodes
+        Columns of the nodes, and for each node the number of its lists of ``shardings``, ``orders``, ``recomputes``.
+    shardings, orders, recomputes
+        The lists, as codes: (sharding, shard_gpus), (schedule, vpp), (recompute, recompute_layers).
+    """
+
+    request: PlanRequest
+    nodes: Mapping[str, IntColumn]
+    shardings: Choices
+    orders: Choices
+    recomputes: Choices
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return int(self.nodes["tp"].shape[0])
+
+    @property
+    def size(self) -> int:
+        """Number of plans."""
+        return int(self.sizes.sum())
+
+    @property
+    def sizes(self) -> IntColumn:
+        """Number of plans of each node."""
+        found: IntColumn = np.prod([getattr(self, name).counts(self.nodes[name]) for name in _LISTS], axis=0)
+        return found
+
+    def only(self, nodes: IntColumn) -> Space:
+        """Return the space of some nodes."""
+        return Space(
+            request=self.request,
+            nodes={name: column[nodes] for name, column in self.nodes.items()},
+            shardings=self.shardings,
+            orders=self.orders,
+            recomputes=self.recomputes,
+        )
+
+    def rows(self, nodes: IntColumn, **columns: IntColumn) -> PlanTable:
+        """Return one row for each of ``nodes``, with further columns given."""
+        request = self.request
+        of_node = {name: self.nodes[name][nodes] for name in _OF_NODE}
+        of_node["sequence_parallel"] = of_node["sequence_parallel"].astype(np.bool_)
+        total = np.full(nodes.shape, request.global_batch)
+        return PlanTable.varied(request.template, nodes.shape[0], **{**of_node, "global_batch": total, **columns})
+
+    def written_out(self, *, rows: int) -> Iterator[PlanTable]:
+        """Yield all plans, about ``rows`` at a time."""
+        ends = np.cumsum(self.sizes)
+        start = 0
+        while start < len(self):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(int(np.searchsorted(ends, before + rows, side="right")), start + 1)
+            yield self._all_of(np.arange(start, stop))
+            start = stop
+
+    def _all_of(self, nodes: IntColumn) -> PlanTable:
+        """Return all plans of some nodes."""
+        owner, columns = nodes, dict[str, IntColumn]()
+        for name in _LISTS:
+            choices: Choices = getattr(self, name)
+            place, entry = choices.multiplied(self.nodes[name][owner])
+            columns = {key: column[place] for key, column in columns.items()}
+            columns |= {key: column[entry] for key, column in choices.columns.items()}
+            owner = owner[place]
+        return self.rows(owner, **columns)
+
+
+def has_plans(request: PlanRequest) -> bool:
+    """Return whether any plan is legal."""
+    return next(_all_nodes(request, {name: Numbering() for name in _LISTS}), None) is not None
+
+
+def space_of(request: PlanRequest) -> Space:
+    """Return all legal plans of a request; there may be none."""
+    numbers = {name: Numbering() for name in _LISTS}
+    nodes = list(_all_nodes(request, numbers))
+    table = np.array(nodes, dtype=np.int64).reshape(len(nodes), len(_OF_NODE) + len(_LISTS))
+    columns = {name: table[:, place] for place, name in enumerate((*_OF_NODE, *_LISTS))}
+    return Space(
+        request=request,
+        nodes=columns,
+        shardings=Choices.of(("sharding", "shard_gpus"), numbers["shardings"].lists),
+        orders=Choices.of(("schedule", "vpp"), numbers["orders"].lists),
+        recomputes=Choices.of(("recompute", "recompute_layers"), numbers["recomputes"].lists),
+    )
+
+
+def _all_nodes(request: PlanRequest, numbers: Mapping[str, Numbering]) -> Iterator[tuple[int, ...]]:
+    """Yield the nodes of all layouts."""
+    if violations(request.model, request.plan(), (Rule.SIZE, Rule.ADAPTERS)) or unknown_words(request):
+        return
+    options = Options(request)
+    for layout in layouts_of(request):
+        yield from _nodes_of(layout, options, numbers)
+
+
+def unknown_words(request: PlanRequest) -> tuple[str, ...]:
+    """Return what of the fields that are not searched the framework has no words for."""
+    template, limits = request.template, request.limits
+    known = (
+        ("precision", limits.precisions),
+        ("states", limits.states),
+        ("optimizer", limits.optimizers),
+        ("offload", limits.offloads),
+        ("loss", limits.losses),
+    )
+    return tuple(
+        f"{limits.name} has no {name} {getattr(template, name)}, only {', '.join(sorted(values))}"
+        for name, values in known
+        if getattr(template, name) not in values
+    )
+
+
+def _nodes_of(layout: Layout, options: Options, numbers: Mapping[str, Numbering]) -> Iterator[tuple[int, ...]]:
+    """Yield the nodes of one layout as rows of numbers; those with an empty list are left out."""
+    stages = (layout.pp, layout.first_stage_layers, layout.last_stage_layers)
+    is_alone = layout.tp * layout.pp * layout.cp == 1
+    shardings = options.shardings(layout.dp * layout.cp, layout.pp, is_alone=is_alone)
+    recomputes = options.recomputes(*stages)
+    if not shardings or not recomputes:
+        return
+    lists = numbers["shardings"].of(shardings), numbers["recomputes"].of(recomputes)
+    sizes = tuple(getattr(layout, name) for name in _OF_LAYOUT)
+    share = options.request.global_batch // layout.dp
+    for micro_batch in options.micro_batches(layout.dp):
+        orders = options.orders(*stages, share // micro_batch)
+        if not orders:
+            continue
+        order = numbers["orders"].of(orders)
+        for split in options.sequence_parallel(layout, micro_batch):
+            yield (*sizes, micro_batch, int(split), lists[0], order, lists[1])

@@ -1,0 +1,1 @@
+"""Runs Slurm's commands and parses their output."""

@@ -1,0 +1,168 @@
+"""What does the text of ``sinfo -N`` say of nodes? One record a node and partition, joined to one record a node."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opsk.slurm.commands.fields import count, gpu_indices, gpus_by_type, gpus_of, optional
+from opsk.slurm.commands.job_text import rows
+from opsk.slurm.records import NodeRecord, PartitionRecord
+from opsk.units import MIB
+
+LOAD_COLUMNS = ("NodeList", "StateComplete", "Partition", "Available", "Gres", "GresUsed", "CPUsState", "Reason")
+"""Fields of ``sinfo -N -O`` that every supported release knows."""
+
+_CPUS = re.compile(r"(\d+)/(\d+)/(\d+)/(\d+)")
+_WORD = re.compile(r"[A-Z_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    """One node.
+
+    Parameters
+    ----------
+    words
+        Base state and flags in upper case (``MIXED``, ``DRAIN``).
+    partitions
+        Partition to whether it is up.
+    gpus, gpus_used
+        Configured and allocated by GRES type; the type is empty where the site names none.
+    cpus_allocated, cpus_idle, cpus_other
+        Logical CPUs; other ones are of nodes that take no job.
+    reason
+        Why it is drained or down.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    partitions: Mapping[str, bool] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    gpus_used: Mapping[str, int] = field(default_factory=dict)
+    cpus_allocated: int = 0
+    cpus_idle: int = 0
+    cpus_other: int = 0
+    reason: str | None = None
+
+
+def parse_loads(text: str, columns: Sequence[str], separator: str) -> tuple[NodeLoad, ...]:
+    """Return the nodes of ``sinfo -h -N -O`` in which ``separator`` ends every column.
+
+    Raises
+    ------
+    SlurmError
+        The output ends within a record.
+    """
+    nodes: dict[str, NodeLoad] = {}
+    for row in rows(text, columns, separator):
+        node = _load(row)
+        known = nodes.get(node.name)
+        nodes[node.name] = (
+            node if known is None else dataclasses.replace(known, partitions={**known.partitions, **node.partitions})
+        )
+    return tuple(nodes.values())
+
+
+def _load(row: Mapping[str, str]) -> NodeLoad:
+    """Return one node in one partition."""
+    cpus = _CPUS.fullmatch(row["CPUsState"].strip())
+    allocated, idle, other = (int(cpus.group(n)) for n in (1, 2, 3)) if cpus else (0, 0, 0)
+    partition = optional(row["Partition"])
+    return NodeLoad(
+        name=row["NodeList"].strip(),
+        words=tuple(_WORD.findall(row["StateComplete"].upper())),
+        partitions={partition.removesuffix("*"): row["Available"].strip() == "up"} if partition else {},
+        gpus=gpus_by_type(row["Gres"]),
+        gpus_used=gpus_by_type(row["GresUsed"]),
+        cpus_allocated=allocated,
+        cpus_idle=idle,
+        cpus_other=other,
+        reason=optional(row["Reason"]),
+    )
+
+
+_FIELD = re.compile(r"(?<!\S)(PartitionName|Default|MinNodes)=(\S*)")
+
+
+def parse_partitions(text: str) -> tuple[PartitionRecord, ...]:
+    """Return the partitions in this text; a line that names none is none (``No partitions in the system``)."""
+    found = []
+    for line in text.splitlines():
+        fields = dict(_FIELD.findall(line))
+        if fields.get("PartitionName"):
+            found.append(
+                PartitionRecord(
+                    name=fields["PartitionName"],
+                    is_default=fields.get("Default") == "YES",
+                    min_nodes=max(count(fields.get("MinNodes", "")) or 1, 1),
+                )
+            )
+    return tuple(found)
+
+
+NODE_COLUMNS = (
+    "NodeList",
+    "StateComplete",
+    "Partition",
+    "Features",
+    "Gres",
+    "GresUsed",
+    "CPUsState",
+    "Memory",
+    "NodeAddr",
+    "Port",
+    "Version",
+    "Reason",
+    "Comment",
+)
+"""Fields of ``sinfo -N -O`` that every supported release knows."""
+
+
+def parse_nodes(text: str, columns: Sequence[str], separator: str) -> tuple[NodeRecord, ...]:
+    """Return the nodes of ``sinfo -h -N -O`` in which ``separator`` ends every column.
+
+    Raises
+    ------
+    SlurmError
+        The output ends within a record.
+    """
+    nodes: dict[str, NodeRecord] = {}
+    for row in rows(text, columns, separator):
+        node = node_of(row)
+        known = nodes.get(node.name)
+        nodes[node.name] = (
+            node if known is None else dataclasses.replace(known, partitions=known.partitions + node.partitions)
+        )
+    return tuple(nodes.values())
+
+
+def node_of(row: Mapping[str, str]) -> NodeRecord:
+    """Return one node in one partition; columns that were not asked for are "not said"."""
+    state, *flags = re.split(r"\+", row.get("StateComplete", "").strip().upper())
+    gpus, gpu_type = gpus_of(row.get("Gres", ""))
+    used = row.get("GresUsed", "")
+    cpus = _CPUS.fullmatch(row.get("CPUsState", "").strip())
+    partition = optional(row.get("Partition", ""))
+    features = optional(row.get("Features", ""))
+    return NodeRecord(
+        name=row["NodeList"].strip(),
+        state=state,
+        state_flags=tuple(flags),
+        partitions=(partition.removesuffix("*"),) if partition else (),
+        features=tuple(features.split(",")) if features else (),
+        gpus=gpus,
+        gpus_used=gpus_of(used)[0],
+        gpu_type=gpu_type,
+        gpu_indices_used=gpu_indices(used),
+        cpus=int(cpus.group(4)) if cpus else 0,
+        cpus_used=int(cpus.group(1)) if cpus else 0,
+        memory_bytes=(count(row.get("Memory", "")) or 0) * MIB,
+        address=optional(row.get("NodeAddr", "")),
+        port=count(row.get("Port", "")),
+        release=optional(row.get("Version", "")),
+        reason=optional(row.get("Reason", "")),
+        comment=optional(row.get("Comment", "")),
+    )

@@ -1,0 +1,1 @@
+"""Asks Slurm through pyslurm, in a child process."""

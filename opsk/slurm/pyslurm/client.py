@@ -1,0 +1,237 @@
+"""How is Slurm asked through pyslurm? In a child process, which may hang or die; what it cannot tell, commands can."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsk.errors import OpskError, SlurmError
+from opsk.slurm.commands.command import DEADLINE_S, CommandClient, command_environment
+from opsk.slurm.job_ids import asked_number, chosen, no_such_job
+from opsk.slurm.pyslurm.process import ProcessDeadlineError, ProcessFailedError, PyslurmProcess
+from opsk.slurm.pyslurm.records import ENDED_STATES, is_exit_code_doubtful, job_from, nodes_from
+from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.text import blank_controls
+
+START_DEADLINE_S = 5.0
+"""Importing pyslurm takes 0.15 s; without a slurm.conf that it likes it tries for 60 s."""
+USUAL_CONFS = (
+    "/etc/slurm/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/usr/local/etc/slurm.conf",
+    "/opt/slurm/etc/slurm.conf",
+)
+"""Where Slurm's library may look when ``SLURM_CONF`` does not say; the first is Slurm's own default."""
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+_UNREACHABLE = frozenset({1001, 1002, 1003, 1004, 1800, 1801, 1802, 1803, 1804, 5004})
+_INCOMPATIBLE = frozenset({1005, 1006, 1007})
+_REFUSED = frozenset({2002, 2010})
+_UNKNOWN_JOB = 2017
+_OTHER_WAY = "set OPSK_SLURM_ADAPTER=commands"
+
+
+class PyslurmUnusableError(SlurmError):
+    """pyslurm, as it is installed, cannot serve this cluster, however often it is asked; Slurm's commands may."""
+
+
+class PyslurmClient:
+    """Asks Slurm through pyslurm; see `opsk.slurm.client.SlurmClient` for what the methods promise.
+
+    It only reads. pyslurm tells neither exit codes of 128 and above nor the GPUs in use on nodes of which it sees not
+    all jobs; ``commands`` are asked for those, and where they do not answer they stay unknown.
+
+    Parameters
+    ----------
+    environment
+        Variables to start from instead of this process's own; ``SLURM_CONF`` in it names the cluster.
+    deadline_s
+        Longest time that one question may take [s]; pyslurm has no such limit.
+    python
+        The interpreter in which pyslurm is installed.
+    confs
+        Where slurm.conf may be when ``SLURM_CONF`` is not set.
+    """
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str] | None = None,
+        deadline_s: float = DEADLINE_S,
+        python: str = sys.executable,
+        confs: tuple[str, ...] = USUAL_CONFS,
+    ) -> None:
+        given = os.environ if environment is None else environment
+        self._environment = child_environment(given)
+        self._confs = confs
+        self._deadline_s = deadline_s
+        self._commands = CommandClient(environment=given, deadline_s=deadline_s)
+        self._process = PyslurmProcess(self._environment, python=python)
+        self._release: tuple[int, int] | None = None
+        self._is_checked = False
+
+    def jobs(self, *, details: bool = False, finished: bool = False) -> tuple[JobRecord, ...]:
+        """Return pending and active jobs; with ``finished`` those too that Slurm still remembers."""
+        unwanted = [] if finished else list(ENDED_STATES)
+        found = self._ask("jobs", details=details, without_states=unwanted)
+        jobs = tuple(job_from(raw, details=details) for raw in found)
+        doubtful = {raw["id"] for raw in found if is_exit_code_doubtful(raw)}
+        return self._with_exit_codes(jobs, doubtful) if doubtful else jobs
+
+    def job(self, job_id: str) -> JobRecord:
+        """Return one job with all details."""
+        try:
+            found = self._ask("job", id=asked_number(job_id))
+        except _UnknownJobError as error:
+            raise no_such_job(job_id) from error
+        job = chosen([job_from(raw, details=True) for raw in found], job_id)
+        if not any(raw["id"] == job.id and is_exit_code_doubtful(raw) for raw in found):
+            return job
+        try:
+            return dataclasses.replace(job, exit_code=self._commands.job(job.label).exit_code)
+        except OpskError:
+            return dataclasses.replace(job, exit_code=None)
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Return all nodes."""
+        nodes, is_all = nodes_from(self._ask("nodes"))
+        if is_all:
+            return nodes
+        try:
+            return self._commands.nodes()
+        except SlurmError:
+            return nodes
+
+    def release(self) -> tuple[int, int]:
+        """Return the release of Slurm that this pyslurm was built for."""
+        return self._started()
+
+    def config(self) -> dict[str, str]:
+        """Return what ``scontrol show config`` says, by parameter; pyslurm names them in its own way."""
+        return self._commands.config()
+
+    def close(self) -> None:
+        """End the child process; the next question starts another."""
+        self._process.close()
+
+    def _with_exit_codes(self, jobs: tuple[JobRecord, ...], doubtful: set[int]) -> tuple[JobRecord, ...]:
+        """Return the jobs with the exit codes that Slurm's commands tell of the doubtful ones."""
+        try:
+            known = {job.id: job.exit_code for job in self._commands.jobs(finished=True)}
+        except SlurmError:
+            known = {}
+        return tuple(
+            dataclasses.replace(job, exit_code=known.get(job.id)) if job.id in doubtful else job for job in jobs
+        )
+
+    def _started(self) -> tuple[int, int]:
+        """Start the child process where none runs, and return the release of its pyslurm.
+
+        Raises
+        ------
+        PyslurmUnusableError
+            There is no slurm.conf that pyslurm could use, or it cannot be imported.
+        """
+        if self._release is not None and self._process.is_running:
+            return self._release
+        problem = conf_problem(self._environment, self._confs)
+        if problem:
+            raise PyslurmUnusableError(problem, hint="name the file in SLURM_CONF")
+        try:
+            told = self._answer("start", deadline_s=min(START_DEADLINE_S, self._deadline_s))
+        except ProcessDeadlineError as error:
+            raise PyslurmUnusableError(
+                f"import pyslurm: no end within {START_DEADLINE_S:g} s", hint=_OTHER_WAY
+            ) from error
+        match = _RELEASE.search(str(told["release"]))
+        if not match:
+            raise PyslurmUnusableError(f"pyslurm says that its release is {str(told['release'])[:40]!r}")
+        self._release = (int(match.group(1)), int(match.group(2)))
+        return self._release
+
+    def _ask(self, question: str, **details: Any) -> Any:
+        """Return the answer to one question, after what must be known before the first one."""
+        self._started()
+        if not self._is_checked:
+            self._check(self._answer("cluster", deadline_s=self._deadline_s))
+            self._is_checked = True
+        return self._answer(question, deadline_s=self._deadline_s, **details)
+
+    def _check(self, cluster: Mapping[str, Any]) -> None:
+        """Refuse a cluster of which this pyslurm would tell half.
+
+        Raises
+        ------
+        PyslurmUnusableError
+            slurmctld is older than this pyslurm, or does not count GPUs.
+        """
+        match, own = _RELEASE.search(str(cluster.get("release"))), self._started()
+        if match and (int(match.group(1)), int(match.group(2))) < own:
+            raise PyslurmUnusableError(f"pyslurm {_shown(own)} cannot ask slurmctld {match.group()}", hint=_OTHER_WAY)
+        tracked = cluster.get("tracked")
+        if tracked is not None and not any(str(name).startswith("gres/gpu") for name in tracked):
+            raise PyslurmUnusableError(
+                "AccountingStorageTRES has no gres/gpu: pyslurm cannot tell how many GPUs a job asks for",
+                hint=_OTHER_WAY,
+            )
+
+    def _answer(self, question: str, *, deadline_s: float, **details: Any) -> Any:
+        """Return the child's answer, or raise what its error means."""
+        try:
+            told = self._process.ask({"ask": question, **details}, deadline_s=deadline_s)
+        except ProcessFailedError as error:
+            raise PyslurmUnusableError(error.message, hint=_OTHER_WAY) from error
+        if "error" not in told:
+            return told["answer"]
+        said = blank_controls(str(told.get("text")))
+        if told["error"] == "rpc":
+            raise _rpc_error(told.get("errno"), said)
+        self._process.close()
+        raise PyslurmUnusableError(said, hint=_OTHER_WAY)
+
+
+class _UnknownJobError(SlurmError):
+    """Slurm knows no job with that number."""
+
+
+def _rpc_error(number: int | None, said: str) -> SlurmError:
+    """Return the error for what Slurm answered through pyslurm."""
+    if number == _UNKNOWN_JOB:
+        return _UnknownJobError(f"pyslurm: {said}")
+    if number in _INCOMPATIBLE:
+        return PyslurmUnusableError(
+            f"pyslurm: {said}: slurmctld is older than pyslurm, or of another cluster",
+            hint=_OTHER_WAY,
+        )
+    if number in _REFUSED:
+        return SlurmError(f"pyslurm: {said}", hint="ask as a user to whom Slurm shows it (PrivateData)")
+    hint = "see `scontrol ping`" if number in _UNREACHABLE else _OTHER_WAY
+    return SlurmError(f"pyslurm: {said}", hint=hint)
+
+
+def _shown(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1]:02}"
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the child: without settings of Slurm's commands, and safe to import pyslurm in."""
+    return {**command_environment(environment), "PYSLURM_DISABLE_AUTO_INIT": "1"}
+
+
+def conf_problem(environment: Mapping[str, str], confs: tuple[str, ...] = USUAL_CONFS) -> str | None:
+    """Return why pyslurm would find no slurm.conf; ``None`` when it may find one.
+
+    The import ends the interpreter without one, and tries for 60 s when ``SLURM_CONF`` names a missing file.
+    """
+    named = environment.get("SLURM_CONF")
+    if named:
+        return None if os.access(named, os.R_OK) else f"SLURM_CONF names {named!r}, which cannot be read"
+    if environment.get("SLURM_CONF_SERVER") or any(Path(conf).exists() for conf in confs):
+        return None
+    return f"no slurm.conf for pyslurm: SLURM_CONF is not set, and there is none at {', '.join(confs[:2])}"

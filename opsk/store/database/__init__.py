@@ -1,0 +1,1 @@
+"""Opens databases, and creates, migrates and checks their tables."""

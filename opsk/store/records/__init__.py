@@ -1,0 +1,1 @@
+"""Defines the records that are stored, one module a kind."""

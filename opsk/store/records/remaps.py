@@ -1,0 +1,233 @@
+"""Which ways around failures were proposed, who approved them, what was run, and how did it end?
+
+A remap moves from state to state, each move by somebody; of two that would move it at once one is refused. Its journal
+has a line before and one after each command, so that a program that was ended in the middle knows where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Literal, cast, get_args
+
+from sqlalchemy import Engine
+from sqlmodel import Session, col, select
+
+from opsk.errors import InputError
+from opsk.store.database.tables import RemapMoveRow, RemapRow, RemapStepRow
+from opsk.store.database.transactions import read
+from opsk.store.records.record import (
+    STRICT,
+    Count,
+    Document,
+    Given,
+    LongText,
+    Time,
+    Word,
+    keep,
+    key_of_parts,
+    record_of,
+    row_with,
+)
+
+RemapState = Literal[
+    "proposed", "approved", "applying", "applied", "failed", "undoing", "undone", "refused", "outdated"
+]
+"""``refused`` by a person, ``outdated`` because the world has changed since; ``failed`` half way through."""
+
+STATES = cast("tuple[RemapState, ...]", get_args(RemapState))
+MOVES: dict[RemapState, frozenset[RemapState]] = {
+    "proposed": frozenset({"approved", "refused", "outdated"}),
+    "approved": frozenset({"applying", "refused", "outdated"}),
+    "applying": frozenset({"applied", "failed", "applying"}),
+    "applied": frozenset({"undoing"}),
+    "failed": frozenset({"applying", "undoing", "refused"}),
+    "undoing": frozenset({"undone", "failed", "undoing"}),
+    "undone": frozenset(),
+    "refused": frozenset(),
+    "outdated": frozenset(),
+}
+"""What a remap can become. ``applying`` again is another program that goes on with what one left."""
+
+FINAL: tuple[RemapState, ...] = ("applied", "undone", "refused", "outdated")
+"""Where nothing is left to be done; what was applied can still be undone."""
+
+
+def state_of(text: str) -> RemapState:
+    """Return the state that a row names; one that is not known is as good as over."""
+    return next((state for state in STATES if state == text), "outdated")
+
+
+StepState = Literal["started", "done", "failed", "skipped", "undone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapProposed:
+    """One option of ``opsk remap`` that is to be decided on.
+
+    Parameters
+    ----------
+    remap
+        A name that its proposer gives it, never used again: a UUID.
+    failed, option
+        What failed, as ``--failed`` takes it, and the option's kind.
+    world
+        Hash of what the option was worked out from: who applies it compares it with the world as it is then.
+    document
+        The option: predicted throughput, moves, downtime, commands.
+    """
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "remap")
+    __pydantic_config__: ClassVar = STRICT
+
+    kind: Literal["remap"] = "remap"
+    cluster: Given
+    remap: Word
+    at: Time
+    by: Given
+    job: Word
+    failed: Given
+    option: Word
+    title: LongText | None = None
+    world: Word | None = None
+    document: Document | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapMoved:
+    """A move of a remap to another state; ``text`` is why, or how it ended."""
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "remap", "state", "at", "by")
+    __pydantic_config__: ClassVar = STRICT
+
+    kind: Literal["remap_move"] = "remap_move"
+    cluster: Given
+    remap: Word
+    at: Time
+    state: RemapState
+    by: Given
+    text: LongText | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapStep:
+    """A line of the journal: command ``number`` of a remap is about to run, or what became of it."""
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "remap", "number", "state", "at")
+    __pydantic_config__: ClassVar = STRICT
+
+    kind: Literal["remap_step"] = "remap_step"
+    cluster: Given
+    remap: Word
+    number: Count
+    state: StepState
+    at: Time
+    command: LongText
+    said: LongText | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remap:
+    """A remap as it stands: what was proposed, all its moves and its journal, in their order."""
+
+    proposed: RemapProposed
+    state: RemapState
+    state_at: datetime
+    moves: tuple[RemapMoved, ...]
+    steps: tuple[RemapStep, ...]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can become of it."""
+        return self.state in FINAL
+
+
+def keep_remap(session: Session, record: RemapProposed) -> bool:
+    """Keep what is proposed."""
+    return keep(session, RemapRow, record, state="proposed", state_at=record.at, state_by=record.by)
+
+
+def keep_move(session: Session, record: RemapMoved) -> bool:
+    """Move a remap, if it is where that can be done from.
+
+    Raises
+    ------
+    InputError
+        There is no such remap, or it is in another state by now: who was first is told.
+    """
+    remap = _held(session, record.cluster, record.remap)
+    if not keep(session, RemapMoveRow, record):
+        return False
+    if record.state not in MOVES[state_of(remap.state)]:
+        raise InputError(
+            f"remap {record.remap} cannot become {record.state}: it is {remap.state} by {remap.state_by} since "
+            f"{remap.state_at:%F %T} UTC",
+            hint="look at it again",
+        )
+    remap.state, remap.state_at, remap.state_by = record.state, record.at, record.by
+    return True
+
+
+def keep_step(session: Session, record: RemapStep) -> bool:
+    """Write a line into the journal of a remap.
+
+    Raises
+    ------
+    InputError
+        There is no such remap.
+    """
+    _held(session, record.cluster, record.remap)
+    return keep(session, RemapStepRow, record)
+
+
+def remaps(
+    engine: Engine,
+    *,
+    cluster: str | None = None,
+    remap: str | None = None,
+    job: str | None = None,
+    unfinished: bool = False,
+    limit: int = 200,
+) -> list[Remap]:
+    """Return remaps with their journals, those proposed last first.
+
+    Parameters
+    ----------
+    unfinished
+        Only those of which something can still become.
+
+    Raises
+    ------
+    StoreError
+        The database does not answer.
+    """
+    query = select(RemapRow).order_by(col(RemapRow.at).desc(), col(RemapRow.id).desc()).limit(limit)
+    for column, wanted in ((RemapRow.cluster, cluster), (RemapRow.remap, remap), (RemapRow.job, job)):
+        if wanted is not None:
+            query = query.where(col(column) == wanted)
+    if unfinished:
+        query = query.where(col(RemapRow.state).not_in(FINAL))
+    return read(engine, lambda session: [_whole(session, row) for row in session.exec(query)])
+
+
+def _whole(session: Session, row: RemapRow) -> Remap:
+    mine = (col(RemapMoveRow.cluster) == row.cluster, col(RemapMoveRow.remap) == row.remap)
+    moves = session.exec(select(RemapMoveRow).where(*mine).order_by(col(RemapMoveRow.id))).all()
+    mine = (col(RemapStepRow.cluster) == row.cluster, col(RemapStepRow.remap) == row.remap)
+    steps = session.exec(select(RemapStepRow).where(*mine).order_by(col(RemapStepRow.id))).all()
+    return Remap(
+        proposed=record_of(RemapProposed, row),
+        state=state_of(row.state),
+        state_at=row.state_at,
+        moves=tuple(record_of(RemapMoved, move) for move in moves),
+        steps=tuple(record_of(RemapStep, step) for step in steps),
+    )
+
+
+def _held(session: Session, cluster: str, remap: str) -> RemapRow:
+    """Return the row of a remap that nobody else can move until the transaction ends."""
+    key = key_of_parts("remap", cluster, remap)
+    row = row_with(session, RemapRow, key)
+    if row is None:
+        raise InputError(f"the store knows no remap {remap} of cluster {cluster}", hint="it has to be proposed first")
+    return row

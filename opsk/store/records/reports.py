@@ -1,0 +1,85 @@
+"""Which reports were written on a job?"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from sqlalchemy import Engine
+from sqlmodel import Session, col, select
+
+from opsk.store.database.tables import ReportRow
+from opsk.store.database.transactions import read
+from opsk.store.records.record import STRICT, Given, LongText, Time, Word, keep, record_of
+from opsk.store.text import unpacked
+
+_LONGEST_CHARACTERS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A report on a job, as it was written.
+
+    Parameters
+    ----------
+    report
+        What it is: ``postmortem``, ``efficiency``.
+    form
+        How it is written: ``json``, ``html``, ``md``, ``text``.
+    root_cause
+        The class that a post-mortem found.
+    """
+
+    IDENTITY: ClassVar[tuple[str, ...]] = ("cluster", "job", "report", "form", "at")
+    __pydantic_config__: ClassVar = STRICT
+
+    kind: Literal["report"] = "report"
+    cluster: Given
+    job: Word
+    at: Time
+    report: Word
+    form: Word
+    title: LongText | None = None
+    root_cause: Word | None = None
+    content: Annotated[str, Field(max_length=_LONGEST_CHARACTERS)]
+
+
+def keep_report(session: Session, record: Report) -> bool:
+    """Keep a report."""
+    return keep(session, ReportRow, record, content=gzip.compress(record.content.encode(), mtime=0))
+
+
+def reports(
+    engine: Engine,
+    *,
+    cluster: str | None = None,
+    job: str | None = None,
+    report: str | None = None,
+    since: datetime | None = None,
+    limit: int = 100,
+) -> list[Report]:
+    """Return reports, the last first.
+
+    Raises
+    ------
+    InputError
+        What is stored is damaged.
+    StoreError
+        The database does not answer.
+    """
+    query = select(ReportRow).order_by(col(ReportRow.at).desc(), col(ReportRow.id).desc()).limit(limit)
+    for column, wanted in ((ReportRow.cluster, cluster), (ReportRow.job, job), (ReportRow.report, report)):
+        if wanted is not None:
+            query = query.where(col(column) == wanted)
+    if since is not None:
+        query = query.where(col(ReportRow.at) >= since)
+    return read(engine, lambda session: [report_of(row) for row in session.exec(query)])
+
+
+def report_of(row: ReportRow) -> Report:
+    """Return the report that a row keeps."""
+    text = unpacked(row.content, f"report {row.id}").decode(errors="replace")
+    return record_of(Report, row, content=text)

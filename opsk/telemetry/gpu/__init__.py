@@ -1,0 +1,1 @@
+"""Reads GPUs through NVML, nvidia-smi and sysfs."""

@@ -1,0 +1,1 @@
+"""Reads AMD GPUs through sysfs."""

@@ -1,0 +1,1 @@
+"""Reads NVIDIA GPUs through NVML."""

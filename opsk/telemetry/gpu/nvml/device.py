@@ -1,0 +1,344 @@
+"""What does one GPU say now? Puts the answers of NVML together as one sample."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opsk import units
+from opsk.telemetry.gpu.nvml import fields as nvml_fields
+from opsk.telemetry.gpu.nvml.activity import ActivityReader
+from opsk.telemetry.gpu.nvml.calls import Asker, GpuLostError, SessionLostError, present, text, whole
+from opsk.telemetry.gpu.nvml.fabric import FabricReader
+from opsk.telemetry.gpu.nvml.fields import DEVICE_FIELDS, MEMORY_TEMPERATURE, FieldReader
+from opsk.telemetry.gpu.nvml.links import NvLinkReader
+from opsk.telemetry.gpu.nvml.mig import MigReader, memory_of, processes_of
+from opsk.telemetry.gpu.samples import EccCount, GpuSample, PcieSample, Unreadable, normalise_pci
+
+CLOCKS = {0: "graphics", 1: "sm", 2: "memory", 3: "video"}
+_ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+_LIMITS = {0: "shutdown", 1: "slowdown", 2: "memory_max", 3: "gpu_max"}
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+THROTTLE_REASONS = {
+    0x1: "gpu_idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of NVML's clocks event reasons."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """What does not change of a GPU."""
+
+    uuid: str
+    minor: int | None
+    pci: str | None
+    model: str | None
+    architecture: str | None
+    serial: str | None
+    vbios: str | None
+    clocks_max_hz: Mapping[str, float]
+    temperature_limits_c: Mapping[str, float]
+    pcie_generation_max: int | None
+    pcie_width_max: int | None
+    throttle_reasons: frozenset[str] | None
+
+
+def read_facts(ask: Asker, handle: object, uuid: str) -> GpuFacts:
+    """Read what does not change of a GPU.
+
+    Raises
+    ------
+    GpuLostError, SessionLostError
+        As ``Asker``.
+    """
+    architecture = whole(ask("architecture", "nvmlDeviceGetArchitecture", handle))
+    return GpuFacts(
+        uuid=uuid,
+        minor=whole(ask("minor", "nvmlDeviceGetMinorNumber", handle)),
+        pci=pci_of(ask, handle),
+        model=text(ask("model", "nvmlDeviceGetName", handle)),
+        architecture=None if architecture is None else _ARCHITECTURES.get(architecture),
+        serial=text(ask("serial", "nvmlDeviceGetSerial", handle)),
+        vbios=text(ask("vbios", "nvmlDeviceGetVbiosVersion", handle)),
+        clocks_max_hz=clocks(ask, "nvmlDeviceGetMaxClockInfo", handle),
+        temperature_limits_c=_temperature_limits(ask, handle),
+        pcie_generation_max=whole(ask("pcie generation", "nvmlDeviceGetMaxPcieLinkGeneration", handle)),
+        pcie_width_max=whole(ask("pcie width", "nvmlDeviceGetMaxPcieLinkWidth", handle)),
+        throttle_reasons=_known_reasons(ask, handle),
+    )
+
+
+def pci_of(ask: Asker, handle: object) -> str | None:
+    """Return a GPU's PCI address in the kernel's form."""
+    info = ask("pci", "nvmlDeviceGetPciInfo", handle)
+    return normalise_pci(text(getattr(info, "busId", None)) or "")
+
+
+def clocks(ask: Asker, function: str, handle: object) -> dict[str, float]:
+    """Return clocks by domain [Hz]; NVML has MHz."""
+    found = {name: whole(ask(f"{function} {name}", function, handle, kind)) for kind, name in CLOCKS.items()}
+    return {name: units.megahertz(value) for name, value in found.items() if value is not None}
+
+
+def throttle_reasons(bits: int | None) -> frozenset[str] | None:
+    """Return the reasons that are set; a bit without a name is left out."""
+    return None if bits is None else frozenset(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+
+def _known_reasons(ask: Asker, handle: object) -> frozenset[str] | None:
+    """Return the reasons that the GPU can give at all."""
+    bits = ask("known throttle reasons", "nvmlDeviceGetSupportedClocksEventReasons", handle)
+    if bits is None:
+        bits = ask("known throttle reasons (old)", "nvmlDeviceGetSupportedClocksThrottleReasons", handle)
+    return throttle_reasons(whole(bits))
+
+
+def _temperature_limits(ask: Asker, handle: object) -> dict[str, float]:
+    """Return the temperatures at which something happens; from Ada on GPUs tell their margin instead."""
+    limits = {
+        name: present(ask(f"{name} temperature", "nvmlDeviceGetTemperatureThreshold", handle, kind))
+        for kind, name in _LIMITS.items()
+    }
+    return {name: float(value) for name, value in limits.items() if value}
+
+
+_ASK_AGAIN_S = 300.0
+"""What was not supported is asked again this seldom: a mode may have changed."""
+_BANKS = ("max", "high", "partial", "low", "none")
+_SRAM = (
+    ("uncorrected", "aggregate", "sram_parity", "aggregateUncParity"),
+    ("uncorrected", "aggregate", "sram_secded", "aggregateUncSecDed"),
+    ("corrected", "aggregate", "sram", "aggregateCor"),
+    ("uncorrected", "volatile", "sram_parity", "volatileUncParity"),
+    ("uncorrected", "volatile", "sram_secded", "volatileUncSecDed"),
+    ("corrected", "volatile", "sram", "volatileCor"),
+)
+_SRAM_LOCATION = 7
+_SPANS, _KINDS = ("volatile", "aggregate"), ("corrected", "uncorrected")
+
+
+class NvmlDevice:
+    """One GPU that NVML has a handle of.
+
+    Parameters
+    ----------
+    nvml
+        The ``pynvml`` module.
+    handle
+        NVML's handle.
+    uuid
+        The GPU's UUID.
+    clock
+        Monotonic seconds.
+
+    Raises
+    ------
+    GpuLostError, SessionLostError
+        The GPU went away while it was asked.
+    """
+
+    def __init__(self, nvml: Any, handle: object, uuid: str, clock: Callable[[], float]) -> None:
+        self.handle = handle
+        self._ask = Asker(nvml, uuid)
+        self._clock = clock
+        self.facts: GpuFacts = read_facts(self._ask, handle, uuid)
+        self._fields = FieldReader(self._ask, DEVICE_FIELDS)
+        self._links = NvLinkReader(self._ask, handle, self._fields, clock)
+        self._activity = ActivityReader(self._ask, handle, clock)
+        self._fabric = FabricReader(self._ask, handle)
+        self._mig = MigReader(self._ask, handle, self._activity)
+        self._mig_mode: bool | None = None
+        self._asked_all_at = clock()
+
+    def close(self) -> None:
+        """Give back what NVML holds for the GPU."""
+        self._activity.close()
+
+    def failures(self) -> tuple[Unreadable, ...]:
+        """Return what could not be read since the last call."""
+        return self._ask.failures()
+
+    def sample(self, index: int) -> GpuSample:
+        """Read the GPU.
+
+        Raises
+        ------
+        GpuLostError, SessionLostError
+            The GPU is lost, or the driver went away.
+        """
+        ask, handle, facts = self._ask, self.handle, self.facts
+        self._check()
+        mig_mode = self._note_mode(self._mig.mode())
+        values = self._fields.read(handle)
+        sram, exceeded = self._sram()
+        ecc_enabled = nvml_fields.flag(values, nvml_fields.ECC_MODE)
+        mode = whole(ask("compute mode", "nvmlDeviceGetComputeMode", handle))
+        persistence = whole(ask("persistence mode", "nvmlDeviceGetPersistenceMode", handle))
+        return GpuSample(
+            uuid=facts.uuid,
+            index=index,
+            minor=facts.minor,
+            pci=facts.pci,
+            model=facts.model,
+            architecture=facts.architecture,
+            serial=facts.serial,
+            vbios=facts.vbios,
+            memory=memory_of(ask, "memory", handle),
+            utilisation=self._utilisation(),
+            activity=None if mig_mode else self._activity.activity(),
+            clocks_hz=clocks(ask, "nvmlDeviceGetClockInfo", handle),
+            clocks_max_hz=facts.clocks_max_hz,
+            power=nvml_fields.power(values),
+            temperatures_c=self._temperatures(values),
+            temperature_limits_c=facts.temperature_limits_c,
+            throttle_reasons=throttle_reasons(self._reasons()),
+            throttle_reasons_known=facts.throttle_reasons,
+            violation_s=nvml_fields.violations(values),
+            ecc_enabled=ecc_enabled,
+            ecc=() if ecc_enabled is False else nvml_fields.ecc(values) + sram,
+            sram_threshold_exceeded=exceeded,
+            row_remap=nvml_fields.row_remap(values, self._banks()),
+            retired_pages=nvml_fields.retired_pages(values),
+            nvlinks=self._links.links(values),
+            pcie=self._pcie(values),
+            mig_mode=mig_mode,
+            mig=self._mig.devices() if mig_mode else (),
+            # With MIG on each MIG device has its own processes; the GPU as a whole answers administrators only.
+            processes=None if mig_mode else processes_of(ask, "processes", handle),
+            recovery_action=nvml_fields.recovery_action(values),
+            fabric=self._fabric.fabric(),
+            persistence=None if persistence is None else persistence == 1,
+            compute_mode=COMPUTE_MODES[mode] if mode is not None and mode < len(COMPUTE_MODES) else None,
+        )
+
+    def _check(self) -> None:
+        """See whether the handle is still good: one that is stale may fail in any way, or be another GPU's."""
+        uuid = text(self._ask("uuid", "nvmlDeviceGetUUID", self.handle))
+        if uuid is None:
+            raise GpuLostError(next((fault.error for fault in self._ask.failures()), "no_uuid"))
+        if uuid != self.facts.uuid:
+            raise SessionLostError("handles have moved")
+
+    def _note_mode(self, mig_mode: bool | None) -> bool | None:
+        """Ask for everything again when MIG was switched, and now and then."""
+        now = self._clock()
+        if mig_mode != self._mig_mode:
+            # What was seen of the whole GPU before says nothing of its time afterwards.
+            self._activity.close()
+        if mig_mode != self._mig_mode or now - self._asked_all_at >= _ASK_AGAIN_S:
+            self._mig_mode, self._asked_all_at = mig_mode, now
+            self._ask.ask_all_again()
+            self._fields.ask_all_again()
+        return mig_mode
+
+    def _utilisation(self) -> dict[str, float]:
+        """Return the shares of the last sample period."""
+        rates = self._ask("utilisation", "nvmlDeviceGetUtilizationRates", self.handle)
+        found = {"gpu": getattr(rates, "gpu", None), "memory": getattr(rates, "memory", None)}
+        return {name: units.percent(share) for name, value in found.items() if (share := whole(value)) is not None}
+
+    def _temperatures(self, values: dict[nvml_fields.Field, float]) -> dict[str, float]:
+        """Return the temperatures; 0 from the memory sensor is "there is none"."""
+        function = "nvmlDeviceGetTemperatureV" if hasattr(self._ask.nvml, "nvmlDeviceGetTemperatureV") else ""
+        gpu = present(self._ask("temperature", function, self.handle, 0)) if function else None
+        if gpu is None:
+            gpu = present(self._ask("temperature (old)", "nvmlDeviceGetTemperature", self.handle, 0))
+        margin = present(self._ask("temperature margin", "nvmlDeviceGetMarginTemperature", self.handle))
+        memory = values.get((MEMORY_TEMPERATURE, 0)) or None
+        found = {"gpu": gpu, "memory": memory, "margin": margin}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def _reasons(self) -> int | None:
+        """Return the bits that say why clocks are low."""
+        name = "nvmlDeviceGetCurrentClocksEventReasons"
+        if not hasattr(self._ask.nvml, name):
+            name = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        bits = whole(self._ask("throttle reasons", name, self.handle))
+        if bits is None:
+            old = "nvmlDeviceGetCurrentClocksThrottleReasons"
+            bits = whole(self._ask("throttle reasons (old)", old, self.handle))
+        return bits
+
+    def _banks(self) -> dict[str, int]:
+        """Return how many banks of memory have how many spare rows left."""
+        found = self._ask("row remap banks", "nvmlDeviceGetRowRemapperHistogram", self.handle)
+        counts = {name: whole(getattr(found, name, None)) for name in _BANKS}
+        return {name: value for name, value in counts.items() if value is not None}
+
+    def _sram(self) -> tuple[tuple[EccCount, ...], bool | None]:
+        """Return the SRAM error counts, and whether they exceed the threshold for service."""
+        status = self._sram_status()
+        if status is None:
+            return self._sram_totals(), None
+        counts = tuple(
+            EccCount(kind=kind, span=span, location=location, count=value)
+            for kind, span, location, name in _SRAM
+            if (value := whole(getattr(status, name))) is not None
+        )
+        return counts, bool(status.bThresholdExceeded)
+
+    def _sram_status(self) -> Any:
+        """Ask for the SRAM status (driver 550 and newer)."""
+        nvml, what = self._ask.nvml, "nvmlDeviceGetSramEccErrorStatus"
+        form = getattr(nvml, "c_nvmlEccSramErrorStatus_v1_t", None)
+        if form is None:
+            return None
+        status = form()
+        answer = self._ask("sram ecc", what, self.handle, ctypes.byref(status))
+        return None if answer is None else status
+
+    def _sram_totals(self) -> tuple[EccCount, ...]:
+        """Ask for the SRAM counts one by one, as older drivers have them."""
+        counts = []
+        for span_number, span in enumerate(_SPANS):
+            for kind_number, kind in enumerate(_KINDS):
+                value = whole(
+                    self._ask(
+                        f"sram {span} {kind}",
+                        "nvmlDeviceGetMemoryErrorCounter",
+                        self.handle,
+                        kind_number,
+                        span_number,
+                        _SRAM_LOCATION,
+                    )
+                )
+                if value is not None:
+                    counts.append(EccCount(kind=kind, span=span, location="sram", count=value))
+        return tuple(counts)
+
+    def _pcie(self, values: dict[nvml_fields.Field, float]) -> PcieSample:
+        """Return the PCIe link."""
+        counters = nvml_fields.pcie_counters(values)
+        if "replays" not in counters:
+            replays = whole(self._ask("pcie replays", "nvmlDeviceGetPcieReplayCounter", self.handle))
+            counters |= {} if replays is None else {"replays": replays}
+        return PcieSample(
+            generation=whole(self._ask("pcie generation now", "nvmlDeviceGetCurrPcieLinkGeneration", self.handle)),
+            generation_max=self.facts.pcie_generation_max,
+            width=whole(self._ask("pcie width now", "nvmlDeviceGetCurrPcieLinkWidth", self.handle)),
+            width_max=self.facts.pcie_width_max,
+            counters=counters,
+        )

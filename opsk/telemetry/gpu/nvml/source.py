@@ -1,0 +1,267 @@
+"""What do NVIDIA GPUs say? The ``GpuSource`` on the real NVML, through ``nvidia-ml-py``.
+
+One GPU that is lost ends its own reading only; it stays in the reading as lost until it answers again or the process
+ends. A driver that went away (reloaded, upgraded) makes NVML be initialised again. Nothing here knows how long NVML
+takes: a caller that must answer wraps this in ``opsk.telemetry.gpu.shared``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from opsk.errors import TelemetryError
+from opsk.telemetry.gpu.nvidia_pci import answers
+from opsk.telemetry.gpu.nvml.calls import Asker, GpuLostError, SessionLostError, code_of, load, text, whole, word_of
+from opsk.telemetry.gpu.nvml.device import NvmlDevice
+from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading, GpuSample, LostGpu, Unreadable
+
+_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, _MISMATCH = 9, 12, 18
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 10.0, 600.0
+
+
+class Events(Protocol):
+    """Whoever waits for events of NVML besides, and must let go of it before it can be initialised again."""
+
+    def pause(self) -> bool:
+        """Let go of NVML; return whether that is done."""
+        ...
+
+    def resume(self) -> None:
+        """Go on."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """What is remembered of a GPU that has answered once."""
+
+    index: int
+    pci: str | None
+    minor: int | None
+    model: str | None
+
+
+class NvmlGpus:
+    """Reads all NVIDIA GPUs of the node.
+
+    Parameters
+    ----------
+    nvml
+        The ``pynvml`` module; loaded at the first reading when it is not given.
+    clock
+        Monotonic seconds.
+    events
+        Waits for events of the same NVML.
+    sysfs
+        Where sysfs is mounted.
+    """
+
+    def __init__(
+        self,
+        nvml: Any = None,
+        clock: Callable[[], float] = time.monotonic,
+        events: Events | None = None,
+        sysfs: Path = Path("/sys"),
+    ) -> None:
+        self._nvml = nvml
+        self._clock = clock
+        self._events = events
+        self._sysfs = sysfs
+        self._off_bus: set[str] = set()
+        self._started = False
+        self._devices: dict[str, NvmlDevice] = {}
+        self._gone: dict[str, str] = {}
+        self._without_handle: dict[int, str] = {}
+        self._known: dict[str, _Known] = {}
+        self._versions: dict[str, str | None] = {}
+        self._failed: list[Unreadable] = []
+        self._retry_s = _FIRST_RETRY_S
+        self._listed_at = 0.0
+
+    def gpus(self) -> GpuReading:
+        """Return all GPUs: those that answer, and those that no longer do.
+
+        Raises
+        ------
+        GpuDriverMissingError
+            There is no NVML on this node, or no driver loaded.
+        TelemetryError
+            NVML is there and cannot be used.
+        """
+        try:
+            return self._read()
+        except SessionLostError:
+            self._let_go(of_no_use=True)
+        try:
+            return self._read()
+        except SessionLostError as error:
+            self._stop()
+            raise TelemetryError(f"NVML lost its driver while it was read: {error}") from error
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._stop()
+
+    def _read(self) -> GpuReading:
+        """Read all GPUs with NVML as it is, initialised if need be."""
+        self._start()
+        self._list_again_if_needed()
+        samples: list[GpuSample] = []
+        for uuid, device in list(self._devices.items()):
+            try:
+                samples.append(device.sample(self._known[uuid].index))
+            except GpuLostError as error:
+                self._gone[uuid] = str(error)
+                self._devices.pop(uuid).close()
+        failed = self._failed + [fault for device in self._devices.values() for fault in device.failures()]
+        return GpuReading(
+            read_at_s=self._clock(),
+            driver=self._versions.get("driver"),
+            nvml=self._versions.get("nvml"),
+            cuda=self._versions.get("cuda"),
+            gpus=tuple(samples),
+            lost=self._lost(),
+            unreadable=tuple(failed),
+        )
+
+    def _start(self) -> None:
+        """Initialise NVML if it is not, and list the GPUs."""
+        if self._started:
+            return
+        if self._nvml is None:
+            self._nvml = load()
+        try:
+            self._nvml.nvmlInit()
+        except Exception as error:
+            raise _why_not(code_of(error)) from error
+        self._started = True
+        ask = Asker(self._nvml)
+        self._versions = {
+            "driver": text(ask("driver version", "nvmlSystemGetDriverVersion")),
+            "nvml": text(ask("nvml version", "nvmlSystemGetNVMLVersion")),
+            "cuda": _cuda(whole(ask("cuda version", "nvmlSystemGetCudaDriverVersion_v2"))),
+        }
+        self._failed = list(ask.failures())
+        self._list()
+
+    def _stop(self) -> None:
+        """Let go of NVML as far as it lets us."""
+        for device in self._devices.values():
+            device.close()
+        self._devices, self._gone, self._without_handle = {}, {}, {}
+        if self._started:
+            self._started = False
+            with contextlib.suppress(Exception):
+                self._nvml.nvmlShutdown()
+
+    def _let_go(self, *, of_no_use: bool) -> None:
+        """Shut NVML down so that it begins anew: it counts its users, and the listener must let go of it too.
+
+        When the listener hangs, NVML is shut down only if it is of no use as it is.
+        """
+        free = self._events is None or self._events.pause()
+        if free or of_no_use:
+            self._stop()
+        if self._events is not None:
+            self._events.resume()
+
+    def _list_again_if_needed(self) -> None:
+        """List the GPUs again when their number changed; start NVML anew, seldom, when GPUs are lost.
+
+        A GPU that was reset or came back keeps answering "lost" to a process that has NVML open. One that had fallen
+        off the bus and answers there again is asked for at once.
+        """
+        count = self._count()
+        if count != len(self._devices) + len(self._gone) + len(self._without_handle):
+            self._list()
+        complete = set(self._devices) >= set(self._known) and not self._without_handle
+        is_back = self._is_back()
+        if complete:
+            self._retry_s = _FIRST_RETRY_S
+        elif is_back or self._clock() - self._listed_at >= self._retry_s:
+            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+            self._let_go(of_no_use=False)
+            self._start()
+            self._listed_at = self._clock()
+
+    def _is_back(self) -> bool:
+        """Tell whether a lost GPU that did not answer on the bus does so again."""
+        lost = {known.pci for uuid, known in self._known.items() if uuid not in self._devices and known.pci}
+        off = {pci for pci in lost if answers(pci, self._sysfs) is False}
+        back, self._off_bus = (self._off_bus & lost) - off, off
+        return bool(back)
+
+    def _list(self) -> None:
+        """Get a handle of each GPU; one without an answer is kept by its index."""
+        for device in self._devices.values():
+            device.close()
+        self._devices, self._gone, self._without_handle = {}, {}, {}
+        for index in range(self._count()):
+            try:
+                uuid, device = self._device(index)
+            except GpuLostError as error:
+                self._without_handle[index] = str(error)
+                continue
+            self._devices[uuid] = device
+            facts = device.facts
+            self._known[uuid] = _Known(index=index, pci=facts.pci, minor=facts.minor, model=facts.model)
+        self._listed_at = self._clock()
+
+    def _device(self, index: int) -> tuple[str, NvmlDevice]:
+        """Return UUID and reader of the GPU with an index."""
+        ask = Asker(self._nvml)
+        handle = ask("handle", "nvmlDeviceGetHandleByIndex", index)
+        uuid = None if handle is None else text(ask("uuid", "nvmlDeviceGetUUID", handle))
+        if uuid is None:
+            raise GpuLostError(next((fault.error for fault in ask.failures()), "no_handle"))
+        return uuid, NvmlDevice(self._nvml, handle, uuid, self._clock)
+
+    def _count(self) -> int:
+        """Return how many GPUs NVML counts."""
+        ask = Asker(self._nvml)
+        count = whole(ask("count", "nvmlDeviceGetCount"))
+        if count is None:
+            why = next((fault.error for fault in ask.failures()), "no answer")
+            raise TelemetryError(f"NVML cannot count the GPUs: {why}", hint="try nvidia-smi; see the kernel log")
+        return count
+
+    def _lost(self) -> tuple[LostGpu, ...]:
+        """Return the GPUs that do not answer.
+
+        An index without an answer is that of a GPU that was known there, else of any that is missing, else of a GPU
+        that never answered. A GPU that is no longer listed has no index any more: the one that it had is shown.
+        """
+        reasons = dict(self._without_handle)
+        missing = {uuid: known for uuid, known in self._known.items() if uuid not in self._devices}
+        why = {uuid: self._gone.get(uuid) or reasons.pop(known.index, None) for uuid, known in missing.items()}
+        lost = []
+        for uuid, known in sorted(missing.items(), key=lambda item: item[1].index):
+            reason = why[uuid] or (reasons.pop(min(reasons)) if reasons else "not_listed")
+            lost.append(
+                LostGpu(uuid=uuid, index=known.index, pci=known.pci, minor=known.minor, model=known.model, why=reason)
+            )
+        return (*lost, *(LostGpu(uuid=None, index=index, why=reason) for index, reason in sorted(reasons.items())))
+
+
+def _why_not(code: int) -> TelemetryError:
+    """Return what it means that NVML cannot be initialised."""
+    if code == _LIBRARY_NOT_FOUND:
+        return GpuDriverMissingError("NVML is not installed: no libnvidia-ml.so.1 on this node")
+    if code == _DRIVER_NOT_LOADED:
+        return GpuDriverMissingError("the NVIDIA driver is not loaded", hint="modprobe nvidia; see the kernel log")
+    if code == _MISMATCH:
+        return TelemetryError(
+            "NVML and the loaded driver are of different versions: the driver was upgraded under a running system",
+            hint="reload the driver or reboot the node, then restart the exporter",
+        )
+    return TelemetryError(f"NVML cannot be initialised: {word_of(code)}", hint="try nvidia-smi; see the kernel log")
+
+
+def _cuda(version: int | None) -> str | None:
+    """Return ``12.8`` for 12080."""
+    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"

@@ -1,0 +1,1 @@
+"""Reads processors, memory, disks, control groups and services of a node."""

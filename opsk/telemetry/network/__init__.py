@@ -1,0 +1,1 @@
+"""Reads counters of InfiniBand ports and switches."""

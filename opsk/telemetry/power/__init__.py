@@ -1,0 +1,1 @@
+"""Reads power and energy of a node and balances its parts."""

@@ -1,0 +1,1 @@
+"""Parses progress lines, one module a framework."""

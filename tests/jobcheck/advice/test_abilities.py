@@ -1,0 +1,95 @@
+"""Nothing is suggested that the framework of a job cannot run or that opsk could not spell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from opsk.workload.completion import complete
+from opsk.workload.model import ModelShape, StatedModel
+from opsk.workload.plan import Plan, Recompute, Sharding, StatedPlan
+from opsk.workload.workload import Evidence, Workload
+from opsk_jobcheck.advice.abilities import abilities_of, is_deepspeed
+from opsk_jobcheck.advice.suggestions import Question, Suggestion, best_plan, near_plans, useful_changes
+from tests.fakes.questions import question_of
+
+LLAMA_8B = StatedModel(experts=0, layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocab=128256, seq=8192)
+DATA_PARALLEL = (
+    *("hf-trainer", "trl", "axolotl", "llama-factory"),
+    *("pytorch-fsdp", "fms-fsdp", "llama-cookbook", "composer"),
+)
+OTHERS = ("megatron-lm", "megatron-bridge", "megatron-deepspeed", "nemo", "nanotron", "gpt-neox", "torchtitan")
+
+
+def offered(framework: str, **plan: object) -> tuple[Question, list[Suggestion]]:
+    """Return what is offered to a job that is too large or slow for its GPUs."""
+    stated = StatedPlan(nodes=4, gpus_per_node=8, gpus=32, **plan)  # type: ignore[arg-type]
+    workload = Workload(framework=framework, model=LLAMA_8B, plan=stated)
+    question = question_of(workload)
+    best = best_plan(question)
+    found = [*useful_changes(question, near_plans(question)), *((best.suggestion,) if best else ())]
+    return question, found
+
+
+@pytest.mark.parametrize("framework", DATA_PARALLEL)
+def test_frameworks_of_data_parallelism_are_offered_nothing_else(framework: str) -> None:
+    found = []
+    for sharding in (Sharding.NONE, Sharding.ZERO3):
+        found += offered(framework, micro_batch=4, global_batch=128, sharding=sharding)[1]
+    assert found
+    for entry in found:
+        assert (entry.plan.tp, entry.plan.pp, entry.plan.vpp) == (1, 1, 1)
+        assert entry.plan.recompute in (Recompute.NONE, Recompute.FULL)
+        assert entry.plan.sharding is not Sharding.ZERO1
+
+
+@pytest.mark.parametrize("framework", OTHERS)
+def test_the_others_are_offered_what_they_have(framework: str) -> None:
+    _, found = offered(framework, micro_batch=4, global_batch=128, tp=2, pp=1)
+    assert found
+    if framework in ("megatron-deepspeed", "nanotron", "gpt-neox"):
+        assert all(entry.plan.vpp == 1 for entry in found)
+
+
+def test_picotron_has_no_recomputation_and_no_sequence_parallelism() -> None:
+    _, found = offered("picotron", micro_batch=4, global_batch=128, tp=2, pp=1)
+    assert found
+    for entry in found:
+        assert (entry.plan.recompute, entry.plan.sharding) == (Recompute.NONE, Sharding.NONE)
+        assert not (entry.plan.sequence_parallel and entry.plan.tp > 2)
+
+
+def test_every_change_of_a_framework_with_a_table_is_spelled() -> None:
+    for framework in ("hf-trainer", "axolotl", "nanotron", "gpt-neox", "torchtitan", "megatron-lm", "llama-cookbook"):
+        for entry in offered(framework, micro_batch=4, global_batch=128, sharding=None)[1]:
+            assert entry.flags, (framework, entry.what)
+
+
+def test_deepspeed_below_a_trainer_is_told_by_its_words() -> None:
+    evidence = Evidence(field="plan.sharding", value="zero2", file="ds.json", line=3, text='"stage": 2')
+    assert not is_deepspeed(Workload(framework="trl"))
+    assert is_deepspeed(Workload(framework="trl", launcher="srun + deepspeed"))
+    named = Evidence(field="plan.sharding", value="zero2", file="z.json", line=3, text="zero_optimization.stage 2")
+    assert is_deepspeed(Workload(framework="trl", evidence=(named,)))
+    assert is_deepspeed(Workload(framework="trl", evidence=(evidence,)))
+
+
+@pytest.mark.parametrize(("name", "accumulates"), [("batch_size", False), ("local_batch_size", True)])
+def test_torchtitan_accumulates_since_it_calls_the_batch_local(name: str, accumulates: bool) -> None:
+    # pull request 1238 of torchtitan: global_batch_size came, batch_size became local_batch_size
+    said = Evidence(field="plan.micro_batch", value=1, file="run.toml", line=5, text=f"{name} = 1")
+    workload = Workload(framework="torchtitan", evidence=(said,))
+    model, asked = complete_llama(), Plan(dp=8, micro_batch=1, global_batch=8, sharding=Sharding.ZERO3)
+    refuses = abilities_of(workload, model, asked).refuses
+    assert refuses is not None
+    assert bool(refuses(model, replace(asked, global_batch=16))) is not accumulates
+    assert not refuses(model, asked)
+
+
+def complete_llama() -> ModelShape:
+    """Return a dense model of 8 billion parameters."""
+    stated = StatedPlan(nodes=1, gpus_per_node=8, gpus=8, micro_batch=1, global_batch=8)
+    model = complete(Workload(framework="torchtitan", model=LLAMA_8B, plan=stated)).model
+    assert model is not None
+    return model

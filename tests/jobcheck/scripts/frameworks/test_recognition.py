@@ -1,0 +1,99 @@
+"""Which framework and which launcher a script uses, by the words that it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk_jobcheck.scripts.bash.evaluate import run
+from opsk_jobcheck.scripts.bash.values import Invocation
+from opsk_jobcheck.scripts.frameworks.recognition import framework_of, launcher_of, looks_like_training, more_exactly
+
+
+def invocations(script: str) -> tuple[Invocation, ...]:
+    """Return what a script runs."""
+    return tuple(run(script, given={}).invocations)
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("srun axolotl train config.yml", "axolotl"),
+        ("accelerate launch -m axolotl.cli.train x.yml", "axolotl"),
+        ("llamafactory-cli train x.yaml", "llama-factory"),
+        ("srun torchrun -m torchtitan.train --job.config_file x.toml", "torchtitan"),
+        ("torchrun /opt/nanotron/run_train.py", "nanotron"),
+        ("composer llm-foundry/scripts/train/train.py x.yaml", "composer"),
+        ("accelerate launch scripts/sft.py", "trl"),
+        ("python run_clm.py --model_name_or_path gpt2", "hf-trainer"),
+        ("litgpt pretrain tiny", "litgpt"),
+        ("python lightning_train.py", "lightning"),
+        ("srun tune run x", "torchtune"),
+        ("python -m verl.trainer.main_ppo actor.fsdp_config.x=1", "verl"),
+        ("torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=x", "verl"),
+        ("deepspeed --module openrlhf.cli.train_sft --max_len 2048", "openrlhf"),
+        ("torchrun scripts/train.py configs/x.yaml --save_folder=/runs/OLMo/x --fsdp.wrapping_strategy=size", "olmo"),
+        ("srun python -m open_clip_train.main --model ViT-B-32", "open-clip"),
+        ("cd /opt/Megatron-Bridge; python run.py", "megatron-bridge"),
+        ("python pack.py --tokenizer EleutherAI/gpt-neox-20b", None),
+        ("python ./deepy.py train.py cfg.yml", "gpt-neox"),
+        ("cd /opt/Megatron-LM; python pretrain_gpt.py $ARGS", "megatron-lm"),
+    ],
+)
+def test_a_framework_is_known_by_its_words(script: str, name: str | None) -> None:
+    assert framework_of(invocations(script)) == name
+
+
+def test_what_is_only_said_names_no_framework() -> None:
+    assert framework_of(invocations("echo torchtitan; printf axolotl.cli; hostname")) is None
+
+
+@pytest.mark.parametrize(
+    "script", ["srun torchrun x.py", "python pretrain_gpt.py", "sh train.sh", "bash train_all-it.sh", "deepspeed a.py"]
+)
+def test_trainers_look_like_training(script: str) -> None:
+    assert looks_like_training(invocations(script))
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["srun hostname", "pip install accelerate", "python restrain.py.txt", "echo torchrun", "cp train.py /tmp", ""],
+)
+def test_other_work_does_not(script: str) -> None:
+    assert not looks_like_training(invocations(script))
+
+
+@pytest.mark.parametrize(
+    ("script", "ntasks_per_node", "launcher"),
+    [
+        ("srun torchrun x.py", 1, "srun + torchrun"),
+        ("srun /opt/venv/bin/torchrun x.py", None, "srun + torchrun"),
+        (
+            "srun singularity exec i.sif python -m torch.distributed.run x.py",
+            1,
+            "srun + singularity + torch.distributed.run",
+        ),
+        ("srun accelerate launch x.py", 1, "srun + accelerate launch"),
+        ("deepspeed x.py", None, "deepspeed"),
+        ("srun tune run --nproc_per_node 8 full_finetune_distributed", 1, "srun + tune run"),
+        ("mpirun -np 8 python x.py", 8, "mpirun"),
+        ("srun python x.py", 8, "srun, one task per GPU"),
+        ("srun python x.py", 1, "srun"),
+        ("python x.py", 1, None),
+        ("echo srun torchrun", 8, None),
+    ],
+)
+def test_the_launcher_is_named_in_words(script: str, ntasks_per_node: int | None, launcher: str | None) -> None:
+    assert launcher_of(invocations(script), ntasks_per_node=ntasks_per_node) == launcher
+
+
+@pytest.mark.parametrize(
+    ("framework", "script", "name"),
+    [
+        ("megatron-lm", "srun python3 /opt/bionemo2/esm2/train_esm2.py", "bionemo"),
+        ("megatron-lm", "srun python3 /opt/Megatron-LM/pretrain_gpt.py", "megatron-lm"),
+        ("hf-trainer", "deepspeed --module openrlhf.cli.train_dpo", "openrlhf"),
+        ("nemo", "python megatron_gpt_pretraining.py", "nemo"),
+    ],
+)
+def test_who_takes_the_flags_of_another_is_called_by_his_own_name(framework: str, script: str, name: str) -> None:
+    assert more_exactly(framework, invocations(script)) == name

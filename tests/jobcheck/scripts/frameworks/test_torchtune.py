@@ -1,0 +1,117 @@
+"""What launch scripts of torchtune and the YAML files that they name say."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsk.workload.plan import Precision, Recompute, Sharding
+from opsk.workload.workload import Workload
+from opsk_jobcheck.scripts.script import read_script
+from tests.fakes.workloads import why
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\n"
+RUN = "srun tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config conf/x.yaml"
+FILE = """tokenizer:
+  max_seq_len: 4096
+model:
+  _component_: torchtune.models.llama3_1.llama3_1_8b
+batch_size: 2
+gradient_accumulation_steps: 4
+enable_activation_checkpointing: True
+dtype: bf16
+batch_size_val: ${batch_size}
+"""
+
+
+def trained(more: str = "", *, file: str | None = FILE, run: str = RUN) -> Workload:
+    """Read a script whose one command trains with a file and these settings."""
+    return read_script(f"{HEAD}{run} {more}\n", file="job.sh", files={"conf/x.yaml": file} if file is not None else {})
+
+
+def test_the_file_states_the_plan() -> None:
+    plan = trained().plan
+    assert (plan.tp, plan.pp, plan.dp, plan.micro_batch, plan.global_batch) == (1, 1, 16, 2, 128)
+    assert (plan.sharding, plan.recompute, plan.precision) == (Sharding.ZERO3, Recompute.FULL, Precision.BF16)
+
+
+def test_the_file_names_the_model() -> None:
+    workload = trained()
+    assert (workload.framework, workload.model.name, workload.model.seq) == ("torchtune", "llama-3-8b", 4096)
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value"),
+    [
+        ("batch_size=4", "micro_batch", 4),
+        ("batch_size=4", "global_batch", 256),
+        ("gradient_accumulation_steps=1", "global_batch", 32),
+        ("tensor_parallel_dim=8", "tp", 8),
+        ("tensor_parallel_dim=8", "dp", 2),
+        ("dtype=fp32", "precision", Precision.FP32),
+        ("enable_activation_checkpointing=False", "recompute", Recompute.NONE),
+        ("batch_size=$1", "micro_batch", None),
+        ("fsdp_reshard_after_forward=False", "sharding", Sharding.ZERO2),
+        ("fsdp_reshard_after_forward=True", "sharding", Sharding.ZERO3),
+        ("fsdp_reshard_after_forward=$1", "sharding", None),
+    ],
+)
+def test_settings_beat_the_file(more: str, field: str, value: object) -> None:
+    assert getattr(trained(more).plan, field) == value
+
+
+def test_a_configuration_inside_torchtune_cannot_be_told_but_its_model_can() -> None:
+    run = "srun tune run --nproc_per_node 8 full_finetune_distributed --config llama3_3/70B_full_multinode"
+    workload = trained("batch_size=1", run=run)
+    assert (workload.model.name, workload.plan.micro_batch, workload.plan.tp) == ("llama-3-70b", 1, None)
+    assert "inside torchtune" in why(workload, "plan.tp")
+    assert workload.wanted_files == ()
+
+
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        ("torchtune.models.qwen2_5.qwen2_5_7b_instruct", "qwen2.5-7b"),
+        ("torchtune.models.qwen2_5.qwen2_5_0_5b", "qwen2.5-0.5b"),
+        ("torchtune.models.llama2.llama2_70b", "llama-2-70b"),
+        ("torchtune.models.mistral.mistral_7b", "mistral-7b"),
+        ("torchtune.models.llama3_2_vision.llama3_2_vision_11b", None),
+        ("my.models.llama3_8b", None),
+    ],
+)
+def test_components_name_public_models(component: str, name: str | None) -> None:
+    assert trained(file=FILE.replace("torchtune.models.llama3_1.llama3_1_8b", component)).model.name == name
+
+
+def test_adapters_are_read() -> None:
+    options = dict(trained(run=RUN.replace("full_finetune", "lora_finetune") + " model.lora_rank=64").options)
+    assert (options["adapters"], options["adapters.rank"]) == ("lora", "64")
+
+
+def test_adapters_inside_of_torchtune_leave_the_trainable_part_unknown() -> None:
+    run = "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device"
+    assert dict(trained(run=run).options)["trainable"].startswith("unknown")
+
+
+def test_a_recipe_for_one_device_shards_nothing() -> None:
+    run = RUN.replace("full_finetune_distributed", "full_finetune_single_device")
+    assert trained(run=run).plan.sharding is Sharding.NONE
+
+
+def test_a_recipe_may_run_under_torchrun() -> None:
+    run = "srun torchrun --nproc_per_node 8 recipes/full_finetune_distributed.py --config conf/x.yaml"
+    assert trained(run=run).plan.global_batch == 128
+
+
+def test_a_file_that_was_not_read_is_wanted() -> None:
+    workload = trained(file=None)
+    assert workload.wanted_files == ("conf/x.yaml",)
+    assert (workload.plan.tp, workload.plan.pp, workload.plan.micro_batch) == (None, None, None)
+
+
+def test_other_commands_of_tune_are_no_training() -> None:
+    assert trained(run="tune download meta-llama/X --config conf/x.yaml").plan.micro_batch is None
+
+
+@pytest.mark.parametrize("file", ["", "- a\n", "batch_size: [1]\n", "batch_size: ${batch_size}\n", "{{"])
+def test_damaged_files_state_no_batch(file: str) -> None:
+    assert trained(file=file).plan.micro_batch is None

@@ -1,0 +1,447 @@
+"""Reading a table of runs: what is stated, what is assumed, and what cannot be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from opsk.calibration.runs.runs import Run, parse_runs, read_runs
+from opsk.costmodel.uncertainty.inputs import MEMORY_INPUTS, TIME_INPUTS
+from opsk.errors import InputError
+from opsk.workload.plan import (
+    AdapterFormat,
+    LoraTargets,
+    Loss,
+    Optimizer,
+    OptimizerStep,
+    QkvLayout,
+    Recompute,
+    Sharding,
+    Software,
+    States,
+)
+from tests.fakes.tables_of_runs import row, table
+
+
+def one(**columns: str) -> Run:
+    """Read the stated row with other cells."""
+    (run,) = parse_runs(table(row(**columns))).runs
+    return run
+
+
+def assumed(run: Run) -> dict[str, object]:
+    return {entry.field: entry.value for entry in run.assumed}
+
+
+def test_a_row_that_states_everything_has_every_input_stated() -> None:
+    run = one()
+    assert run.states_time_inputs
+    assert run.states_memory_inputs
+    assert not TIME_INPUTS & assumed(run).keys()
+
+
+@pytest.mark.parametrize(
+    ("column", "field"),
+    [
+        ("ffn_hidden", "model.ffn"),
+        ("heads", "model.heads"),
+        ("micro_batch", "plan.micro_batch"),
+        ("global_batch", "plan.global_batch"),
+        ("recompute", "plan.recompute"),
+        ("sharding", "plan.sharding"),
+        ("precision", "plan.precision"),
+        ("vocab", "model.vocab"),
+        ("seq_len", "model.seq"),
+    ],
+)
+def test_what_is_left_out_is_assumed_with_a_reason(column: str, field: str) -> None:
+    run = one(gpus="16", dp="2", nic_gbps="200", **{column: ""})
+    entry = next(entry for entry in run.assumed if entry.field == field)
+    assert entry.why
+    assert run.states_memory_inputs == (field not in MEMORY_INPUTS)
+
+
+def test_a_fabric_is_assumed_only_where_it_is_used() -> None:
+    assert "cluster.nic_gbps" not in assumed(one())
+    assert assumed(one(gpus="16", dp="2", global_batch="8"))["cluster.nic_gbps"] == pytest.approx(200)
+
+
+def test_layers_and_width_are_found_from_the_number_of_parameters() -> None:
+    # GPT-3 175B: 96 layers of 12,288 (Brown et al. 2020, table 2.1)
+    run = one(params_b="175", layers="", hidden="", heads="", kv_heads="", ffn_hidden="", tp="8")
+    assert (run.model.layers, run.model.hidden) == (96, 12288)
+    assert run.parameters == pytest.approx(175e9, rel=0.02)
+
+
+def test_the_layers_of_a_known_width_fit_the_parameters() -> None:
+    # BLOOM: 70 layers of 14,336 with 250,880 rows of vocabulary are 176.2 B (its model card)
+    run = one(
+        params_b="176.2", layers="", hidden="14336", heads="112", kv_heads="112", ffn_hidden="57344", vocab="250880"
+    )
+    assert run.model.layers == 70
+
+
+def test_a_public_model_fills_in_what_its_name_tells() -> None:
+    blank = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"), "")
+    run = one(model="LLAMA3_70B", arch="llama", params_b="70", **blank)
+    # Llama 3 70B (its config.json): 80 layers, 64 heads with 8 of keys and values, MLP 28,672 wide
+    assert (run.model.layers, run.model.kv_heads, run.model.ffn, run.model.vocab) == (80, 8, 28672, 128256)
+    assert "model.layers" in assumed(run)
+
+
+def test_a_public_model_of_another_size_is_not_taken() -> None:
+    run = one(model="LLAMA3_70B", arch="llama", layers="12", kv_heads="")
+    assert run.model.kv_heads == run.model.heads
+
+
+def test_the_split_of_a_model_that_states_none_is_the_smallest_that_fits() -> None:
+    run = one(params_b="", tp="", pp="", dp="", gpus="64", global_batch="64", micro_batch="1")
+    assert run.plan.tp > 1
+    assert run.plan.gpus == 64
+    assert {"plan.tp", "plan.pp"} <= assumed(run).keys()
+
+
+def test_a_missing_axis_follows_from_the_others_and_is_not_assumed() -> None:
+    run = one(gpus="64", pp="", dp="4", global_batch="64")
+    assert run.plan.pp == 2
+    assert "plan.pp" not in assumed(run)
+
+
+def test_what_a_framework_does_holds_where_a_row_does_not_say() -> None:
+    new = one(software="torchtitan", source_date="2025", arch="llama", sharding="", tp="1", dp="8", global_batch="32")
+    assert new.plan.software is Software.PYTORCH
+    assert new.plan.states is States.AUTOCAST
+    assert new.plan.sharding is Sharding.ZERO3
+    assert new.model.flash_attention
+    assert {"plan.states", "plan.sharding", "model.flash_attention"} <= assumed(new).keys()
+    old = one(source_date="2021")
+    assert old.plan.software is Software.MEGATRON
+    assert not old.model.flash_attention
+    assert one(software="nemo", source_date="", container="nemo:24.07", gpu="H100").plan.tp_overlap
+    assert one(software="megatron-deepspeed").plan.software is Software.DEEPSPEED
+
+
+def test_a_trainer_that_shards_as_deepspeed_does_runs_it() -> None:
+    columns = {"software": "hf-trainer", "tp": "1", "dp": "8", "global_batch": "32"}
+    assert one(**columns, sharding="zero2").plan.software is Software.DEEPSPEED
+    assert one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan.software is Software.PYTORCH
+
+
+def test_settings_have_columns_and_notes_decide_nothing() -> None:
+    columns = {
+        "software": "torchtune", "precision": "bf16", "param_dtype": "bf16", "master_dtype": "none",
+        "optimizer": "paged-adam8bit", "loss_kernel": "chunked", "torch_compile": "yes",
+    }  # fmt: skip
+    plan = one(**columns).plan
+    assert plan.states is States.PURE_16BIT
+    assert plan.optimizer is Optimizer.PAGED_ADAM_8BIT
+    assert plan.loss is Loss.CHUNKED
+    assert plan.compiled
+    words = "DeepSpeed ZeRO-3; LoRA rank 8; paged AdamW 8-bit; torch.compile; no flash attention; tp4 pp2; unbalanced"
+    assert one(**columns, notes=words).plan == plan
+
+
+def test_an_optimizer_steps_as_its_column_or_its_framework_says() -> None:
+    columns = {"software": "hf-trainer", "source_date": "2024-05", "tp": "1", "dp": "8", "global_batch": "32"}
+    assert one(**columns).plan.optimizer_step is OptimizerStep.FOREACH
+    assert one(**columns, optimizer_impl="fused").plan.optimizer_step is OptimizerStep.FUSED
+    assert one(optimizer_impl="in-backward").plan.optimizer_step is OptimizerStep.IN_BACKWARD
+    assert one().plan.optimizer_step is OptimizerStep.FUSED
+
+
+def test_formats_of_states_are_those_of_their_columns() -> None:
+    columns = {"software": "megatron-deepspeed", "param_dtype": "bf16", "master_dtype": "fp32", "precision": "bf16"}
+    assert one(**columns, grad_dtype="fp32").plan.states is States.MIXED
+    assert one(**columns, grad_dtype="bf16").plan.states is States.MIXED_16BIT_GRADIENTS
+
+
+def test_replicas_that_keep_16_bit_weights_beside_fp32_ones_do_not_run_under_autocast() -> None:
+    # ATorch's 3D runs (atr-009): fp16 parameters, fp32 master weights, ZeRO-1; FSDP's rows name what it gathers
+    columns = {"software": "atorch", "param_dtype": "fp16", "grad_dtype": "", "master_dtype": "fp32"}
+    columns["precision"] = "fp16"
+    assert one(**columns, sharding="zero1").plan.states is States.MIXED_16BIT_GRADIENTS
+    assert one(**columns, sharding="zero3/fsdp", dp_kind="fsdp").plan.states is States.AUTOCAST
+
+
+def test_what_is_trained_of_a_model_is_read() -> None:
+    plan = one(finetuning="qlora", lora_rank="8").plan
+    assert (plan.lora_rank, plan.base_bits) == (8, 4)
+    assert one(finetuning="lora", lora_rank="16").plan.base_bits == 16
+    assert "plan.lora_rank" in assumed(one(finetuning="lora"))
+    assert one(finetuning="full").plan.lora_rank == 0
+
+
+def test_fine_tuning_takes_what_its_framework_does_where_a_row_does_not_say() -> None:
+    columns = {
+        "software": "ms-swift", "source_date": "2024", "finetuning": "lora", "task": "sft", "arch": "llama", "tp": "1",
+        "pp": "1", "gpus": "1", "recompute": "", "seq_len": "", "micro_batch": "", "global_batch": "",
+    }  # fmt: skip
+    run = one(**columns)
+    assert run.plan.recompute is Recompute.FULL
+    assert run.plan.micro_batch == 1
+    assert run.plan.lora_targets is LoraTargets.ATTENTION
+    assert run.plan.adapter_format is AdapterFormat.AUTOCAST
+    assert run.plan.reentrant
+    assert run.plan.reduces_16bit
+    assert run.plan.varied_lengths
+    assert run.model.seq == 512
+    assert {"plan.recompute", "plan.micro_batch", "plan.varied_lengths", "model.seq"} <= assumed(run).keys()
+    stated = one(**columns, packed="yes", lora_targets="all", adapter_format="base", reentrant="no").plan
+    assert not stated.varied_lengths
+    assert not stated.reentrant
+    assert (stated.lora_targets, stated.adapter_format) == (LoraTargets.ALL, AdapterFormat.BASE)
+
+
+def test_a_run_of_litgpt_has_what_its_code_does() -> None:
+    columns = {"software": "litgpt", "source_date": "2023-10", "finetuning": "qlora", "arch": "llama", "gpus": "1"}
+    run = one(**columns, tp="1", pp="1", loss_kernel="chunked")
+    assert run.plan.states is States.PURE_16BIT
+    assert run.plan.loss is Loss.FP32_KERNEL  # all chunks are kept, in fp32
+    assert run.plan.qkv_layout is QkvLayout.PACKED
+    told = {"plan.lora_dropout", "plan.keeps_base_inputs", "plan.quantised_head"}
+    assert told <= assumed(run).keys()
+    assert run.plan.lora_dropout
+    assert run.plan.keeps_base_inputs
+    assert run.plan.quantised_head
+    # bitsandbytes 0.43.2 of July 2024 keeps them no longer
+    assert not one(**{**columns, "source_date": "2024-10"}, tp="1", pp="1").plan.keeps_base_inputs
+    stated = one(**columns, tp="1", pp="1", lora_dropout="no", quantised_head="no")
+    assert not stated.plan.lora_dropout
+    assert not told & assumed(stated).keys() - {"plan.keeps_base_inputs"}
+    assert not one(**{**columns, "finetuning": "lora"}, tp="1", pp="1").plan.quantised_head
+
+
+@pytest.mark.parametrize(
+    ("model", "vocab"),
+    [("Llama2-1B", 32000), ("llama 2 7B", 32000), ("LLaMA 13B", 128256), ("llama-1B", 128256), ("Llama 3.1", 128256)],
+)
+def test_the_name_of_a_model_tells_its_tokenizer(model: str, vocab: int) -> None:
+    run = one(model=model, arch="llama", vocab="", params_b="1.3", source_date="2024-10", software="pytorch")
+    assert run.model.vocab == vocab
+
+
+def test_a_fused_loss_is_that_of_its_framework_and_a_compiled_one_too() -> None:
+    columns = {"arch": "llama", "tp": "1", "pp": "1", "loss_kernel": "fused"}
+    assert one(**columns, software="hf-trainer").plan.loss is Loss.FP32_KERNEL
+    assert one(**columns, software="llm-foundry").plan.loss is Loss.KERNEL
+    titan = {**columns, "software": "torchtitan", "loss_kernel": ""}
+    assert one(**titan, torch_compile="yes").plan.loss is Loss.KERNEL
+    assert one(**titan, torch_compile="no").plan.loss is Loss.PLAIN
+
+
+def test_nanotron_shares_layers_and_head_out_by_parameters() -> None:
+    # 24 layers of 4 x 2048^2 + 3 x 4096 x 2048 = 42 M parameters and a head of 103 M: a stage of four has 278 M, the
+    # seventh layer passes that; 7, 7, 6 and 4 layers are taken as 7, 7, 7 and 3, for those between are even
+    columns = {
+        "software": "nanotron", "arch": "llama", "layers": "24", "hidden": "2048", "heads": "32", "ffn_hidden": "4096",
+        "kv_heads": "32", "vocab": "50257", "tp": "1", "pp": "4", "dp": "2", "gpus": "8", "global_batch": "16",
+        "micro_batch": "2",
+    }  # fmt: skip
+    plan = one(**columns, source_date="2024-07").plan
+    assert (plan.first_stage_layers, plan.last_stage_layers) == (7, 4)
+    assert plan.fused_norms
+    assert plan.keeps_gathered
+    assert not one(**columns, source_date="2025-01").plan.keeps_gathered
+
+
+def test_a_model_of_which_only_the_name_tells_the_size_is_predicted() -> None:
+    columns = {
+        "layers": "",
+        "hidden": "",
+        "heads": "",
+        "kv_heads": "",
+        "ffn_hidden": "",
+        "params_b": "",
+        "arch": "llama",
+    }
+    run = one(**columns, model="Something-7B of ours")
+    assert run.parameters == pytest.approx(7e9, rel=0.05)
+
+
+def test_the_batch_of_a_step_follows_from_what_is_stated() -> None:
+    columns = {"gpus": "64", "dp": "8", "micro_batch": "2", "global_batch": ""}
+    assert one(**columns, grad_accum="3").plan.global_batch == 48
+    assert one(**columns, local_batch="4").plan.global_batch == 32
+    assert one(**columns, batch_tokens="131072").plan.global_batch == 64
+    assert "plan.global_batch" not in assumed(one(**columns, grad_accum="3"))
+
+
+def test_latent_attention_has_columns() -> None:
+    run = one(
+        arch="moe", experts="256", topk="8", q_lora_rank="1536", kv_lora_rank="512", qk_nope_dim="128",
+        qk_rope_dim="64", v_head_dim="128", dense_layers="3",
+    )  # fmt: skip
+    widths = (run.model.q_lora_rank, run.model.kv_lora_rank, run.model.head_dim, run.model.v_head_dim)
+    assert widths == (1536, 512, 192, 128)
+    assert run.model.dense_layers == 3
+
+
+def test_a_gpu_is_the_variant_with_the_stated_memory() -> None:
+    assert one(gpu_mem_gb="40").cluster.node.gpu.name == "a100-sxm-40gb"
+    assert one(gpu_mem_gb="80").cluster.node.gpu.name == "a100-sxm-80gb"
+    # two dies of 64 GB are one MI250X package
+    package = one(gpu="MI250X", gpu_mem_gb="128").cluster.node.gpu
+    assert package.memory_bytes == pytest.approx(2 * 64 * 2**30, rel=0.01)
+    assert package.peak_flop_per_s["fp16"] == pytest.approx(383e12, rel=0.01)
+
+
+def test_a_cluster_that_the_source_names_gives_its_nodes() -> None:
+    # Summit: six V100 a node (ORNL); two groups of three with NVLink between them
+    run = one(
+        gpu="V100", gpu_mem_gb="32", gpus="12", gpus_per_node="", tp="6", dp="2", global_batch="8", system="summit"
+    )
+    assert (run.cluster.node.gpus, run.cluster.node.hb_domain_gpus) == (6, 3)
+    assert run.cluster.node.gpu.name == "v100-sxm2-32gb"
+
+
+def test_rows_with_the_same_machine_share_it() -> None:
+    first, second = parse_runs(table(row(id="a-1"), row(id="a-2"))).runs
+    assert first.cluster is second.cluster
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"layers": "-5"}, "layers"),
+        ({"layers": "=cmd|' /C calc'!A0"}, "layers"),
+        ({"hidden": "9" * 400}, "hidden"),
+        ({"seq_len": "inf"}, "seq_len"),
+        ({"micro_batch": "1.5"}, "micro_batch"),
+        ({"gpus": "1000000000"}, "gpus"),
+        ({"gpu": "abacus"}, "abacus"),
+        ({"gpu": ""}, "gpu"),
+        ({"precision": "fp3"}, "precision"),
+        ({"precision": "fp8"}, "fp8"),
+        ({"sharding": "yes"}, "sharding"),
+        ({"recompute": "some"}, "recompute"),
+        ({"tp": "3"}, "tp 3"),
+        ({"layers": "", "params_b": ""}, "params_b"),
+        ({"heads": "64", "kv_heads": "7"}, "kv_heads"),
+    ],
+)
+def test_an_impossible_row_is_told_and_kills_no_other(columns: dict[str, str], words: str) -> None:
+    runs = parse_runs(table(row(id="good-1"), row(id="bad-1", **columns), row(id="good-2")))
+    assert [run.id for run in runs.runs] == ["good-1", "good-2"]
+    (bad,) = runs.unpredictable
+    assert bad.id == "bad-1"
+    assert words in bad.why
+
+
+@pytest.mark.parametrize("empty", ["nan", "NaN", "NA", "n/a", "null", "-"])
+def test_what_programs_write_into_an_empty_cell_is_empty(empty: str) -> None:
+    assert one(micro_batch=empty).plan == one(micro_batch="").plan
+
+
+def test_a_rate_counts_where_the_batch_of_a_timed_step_is_not_known() -> None:
+    run = one(global_batch="", iter_time_s="3.0", tflops_per_gpu="150")
+    assert (run.measured.step_s, run.measured.tflops_per_gpu, run.is_time_scored) == (None, 150, True)
+    assert not one(global_batch="", iter_time_s="3.0", tflops_per_gpu="", tokens_per_s_per_gpu="").is_time_scored
+
+
+def test_all_that_is_wrong_with_a_row_is_told_at_once() -> None:
+    (bad,) = parse_runs(table(row(layers="-1", heads="x", micro_batch="nan"))).unpredictable
+    assert all(name in bad.why for name in ("layers", "heads"))
+
+
+def test_a_measurement_that_is_no_number_is_told_and_the_row_predicted() -> None:
+    run = one(iter_time_s="about 3", peak_mem_gb="-1")
+    assert run.measured.step_s is None
+    assert run.measured.peak_mem_bytes is None
+    assert any("iter_time_s" in problem for problem in run.problems)
+
+
+def test_columns_may_be_absent_and_unknown_ones_are_named() -> None:
+    runs = parse_runs("id,gpu,gpus,model,colour\nx-1,H100,8,Llama-3-8B,red\n")
+    (run,) = runs.runs
+    assert run.model.layers == 32
+    assert run.measured.step_s is None
+    assert runs.unknown_columns == ("colour",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("attention_kernel", "flash9"), ("loss_kernel", "best"), ("torch_compile", "maybe"), ("offload", "everything")],
+)
+def test_a_value_that_a_column_does_not_have_is_named_and_taken_as_not_stated(column: str, value: str) -> None:
+    run = one(**{column: value})
+    assert any(column in problem and value in problem for problem in run.problems)
+    assert run.plan == one(**{column: ""}).plan
+
+
+def test_a_framework_that_nobody_knows_is_named() -> None:
+    run = one(software="my-trainer", tp="1", dp="8", global_batch="32")
+    assert run.plan.software is Software.PYTORCH
+    assert "software 'my-trainer' is not known" in " ".join(run.problems)
+
+
+def test_a_text_without_a_known_column_is_no_table() -> None:
+    with pytest.raises(InputError, match="no column"):
+        parse_runs("a,b\n1,2\n")
+
+
+def test_a_table_without_rows_is_empty() -> None:
+    assert len(parse_runs("id,gpu,gpus\n")) == 0
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.csv"):
+        read_runs(tmp_path / "none.csv")
+    (tmp_path / "latin.csv").write_bytes(b"id,gpu\n\xff,\xfe\n")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_runs(tmp_path / "latin.csv")
+
+
+def test_what_the_source_recalls_from_memory_is_no_measurement() -> None:
+    run = one(iter_time_s="37.8", mfu="0.5", from_memory="yes (iter_time_s, dp)")
+    assert run.measured.step_s is None
+    assert run.measured.mfu == 0.5
+
+
+def test_times_that_mean_nothing_are_not_scored() -> None:
+    assert one(iter_time_s="1.4").is_time_scored
+    assert not one(iter_time_s="1.4", notes="INCONSISTENT: two times").is_time_scored
+    assert not one(iter_time_s="1.4", toy="yes").is_time_scored
+    assert not one(iter_time_s="1.4", global_batch="").is_time_scored
+    assert one(tokens_per_s_per_gpu="900", global_batch="").is_time_scored
+    assert one(notes="too close to OOM", iter_time_s="1").is_time_scored
+    assert one(notes="OOM on 80GB GPUs").measured.is_oom
+
+
+def test_old_software_recomputes_all_where_nothing_fits_without() -> None:
+    run = one(layers="48", recompute="", micro_batch="8", global_batch="8", source_date="2021")
+    assert run.plan.recompute is Recompute.FULL
+
+
+@pytest.mark.shared
+def test_the_measured_runs_are_all_predictable(runs_of_the_fit: Path) -> None:
+    runs = read_runs(runs_of_the_fit)
+    assert len(runs.runs) == 620
+    assert not runs.unpredictable
+
+
+@pytest.mark.shared
+def test_about_320_rows_state_every_time_input_and_about_66_every_memory_input(runs_of_the_fit: Path) -> None:
+    # the notes of the table count about 320 and about 66; toy models left out
+    runs = read_runs(runs_of_the_fit).runs
+    timed = Counter(run.source for run in runs if run.states_time_inputs and run.source != "mgold")
+    assert 310 <= timed.total() <= 330
+    measured = [run for run in runs if run.measured.peak_mem_bytes and run.states_memory_inputs]
+    device = [run for run in measured if run.measured.mem_definition == "device" and not run.is_memory_unusable]
+    assert 60 <= len(device) <= 72
+
+
+def test_recipes_that_pipeline_tensor_parallelism_are_known_by_their_software() -> None:
+    assert one(software="nemo", source_date="2024-07", gpu="H100").plan.tp_overlap
+    assert not one(software="nemo", source_date="2024-07", gpu="H100", tp_comm_overlap="no").plan.tp_overlap
+    assert one(software="torchtitan", tp_comm_overlap="async").plan.tp_overlap
+    assert not one(source_date="2021").plan.tp_overlap
+
+
+def test_what_a_row_says_and_the_prediction_cannot_follow_is_told() -> None:
+    run = one(arch="mamba", vpp="4", pp="1", tp="4", dp="8", gpus="16")
+    words = " | ".join(run.problems)
+    assert "arch is 'mamba'" in words
+    assert "vpp 4 has no meaning with one stage" in words
+    assert "dp 8 x tp x pp x cp 4 is not the number of GPUs: dp 4 is taken" in words

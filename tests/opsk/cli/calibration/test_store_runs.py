@@ -1,0 +1,83 @@
+"""Do jobs that ran well flow from the store into a calibration, and only they?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from opsk.calibration.runs.advised_runs import Stretch, steady_step_s
+from opsk.calibration.runs.runs import parse_runs
+from opsk.calibration.runs.written_runs import COLUMNS
+from opsk.cli.calibration.store_runs import rows_of
+from opsk.store.database.engine import open_store
+from opsk.store.records.advice import AdviceGiven
+from opsk.store.writing import DirectWriter
+from tests.fakes.store_records import HASH, NOON, failure, interval, job, later
+
+DOCUMENT = {
+    "cluster": {"name": "superpod-h100", "gpu": "h100-sxm"},
+    "workload": {
+        "framework": "megatron-core",
+        "model": {
+            "name": "llama-3-8b", "layers": 32, "hidden": 4096, "ffn": 14336, "heads": 32, "kv_heads": 8,
+            "vocab": 128256, "seq": 8192, "gated_mlp": True, "head_dim": 128, "experts": None,
+        },
+        "plan": {
+            "tp": 2, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "dp": 32, "gpus": 64, "sharding": "zero1",
+            "recompute": "none", "precision": "bf16", "micro_batch": 1, "global_batch": 512, "sequence_parallel": True,
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return open_store(f"sqlite:///{tmp_path / 'opsk.db'}")
+
+
+def advised(number: str, **more: object) -> list[object]:
+    return [
+        job(number, script_hash=HASH, started_at=NOON, gpus=64, **more),
+        *(
+            interval(minute, job=number, steps=30, step_s=10.0 + 0.1 * (minute % 3), source="log:megatron")
+            for minute in range(8)
+        ),
+    ]
+
+
+def given(document: object = DOCUMENT) -> AdviceGiven:
+    return AdviceGiven(cluster="titan", at=NOON, uid=1, script_hash=HASH, verdict="fits", document=document)  # type: ignore[arg-type]
+
+
+def test_a_steady_job_with_its_advice_is_a_run(engine: Engine) -> None:
+    DirectWriter(engine).write([given(), *advised("7")])  # type: ignore[list-item]
+    (row,) = rows_of(engine)
+    text = ",".join(COLUMNS) + "\n" + ",".join(f'"{row.get(name, "")}"' for name in COLUMNS)
+    (run,) = parse_runs(text).runs
+    assert (run.id, run.source, run.measured.step_s) == ("titan-7", "titan", 10.1)
+    assert (run.plan.tp, run.plan.dp, run.plan.global_batch, run.plan.gpus) == (2, 32, 512, 64)
+    assert (run.model.layers, run.model.gated_mlp) == (32, True)
+    assert run.states_time_inputs
+
+
+def test_jobs_that_failed_or_of_which_no_advice_was_kept_are_none(engine: Engine) -> None:
+    broken = failure(job="8", at=later(minutes=3))
+    DirectWriter(engine).write([given(), *advised("8"), broken, job("9", started_at=NOON)])  # type: ignore[list-item]
+    assert rows_of(engine) == []
+
+
+@pytest.mark.parametrize("document", [None, [], {"cluster": 3, "workload": []}, {"cluster": {"name": "no such"}}])
+def test_odd_documents_are_passed_over(engine: Engine, document: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opsk.cli.calibration.store_runs.chosen_cluster", lambda named, wrong: None)
+    DirectWriter(engine).write([given(document), *advised("7")])  # type: ignore[list-item]
+    assert rows_of(engine) == []
+
+
+def test_steady_is_long_and_alike() -> None:
+    alike = [Stretch(steps=50, step_s=99.0), *[Stretch(steps=50, step_s=10.0)] * 4]
+    assert steady_step_s(alike) == 10.0
+    assert steady_step_s(alike[:3]) is None
+    assert steady_step_s([Stretch(steps=5, step_s=10.0)] * 10) is None
+    assert steady_step_s([Stretch(steps=50, step_s=step_s) for step_s in (9, 10, 12, 10, 8, 14)]) is None

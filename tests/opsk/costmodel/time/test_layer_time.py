@@ -1,0 +1,330 @@
+"""Times of layers and of the model's ends, worked out by hand on a machine of round numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsk.costmodel.efficiency.efficiency import SoftwareColumns
+from opsk.costmodel.machine import Machine
+from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.table import PlanTable
+from opsk.costmodel.time.experts import SYNC_S
+from opsk.costmodel.time.layer_time import LayerTime, layer_time
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Software
+from tests.fakes.ideal_machine import FLOP_PER_S, HBM_BYTES_PER_S, endless_arithmetic, endless_memory, machine, software
+from tests.fakes.training_runs import gpt, shares_and_stages
+
+ONE = Plan(global_batch=1)
+SMALL = gpt(layers=4, hidden=1024, heads=16, vocab=1024, seq=1024, flash=True)
+TOKENS, HIDDEN = 1024, 1024
+STREAM_BYTES = TOKENS * HIDDEN * 2
+LLAMA_LIKE = replace(SMALL, gated_mlp=True, learned_positions=False, tied_embeddings=False)
+
+
+def _times(
+    model: ModelShape, plan: Plan = ONE, *, on: Machine | None = None, using: SoftwareColumns | None = None
+) -> LayerTime:
+    shares, _ = shares_and_stages(model, plan)
+    return layer_time(shape_of(model), PlanTable.of([plan]), shares, on or machine(), using or software())
+
+
+def _s(column: np.ndarray) -> float:
+    return float(np.ravel(column)[0])
+
+
+def test_a_large_product_runs_at_the_reached_rate() -> None:
+    # 24 m h^2 FLOP in the products of a GPT layer, and half of the 4 m s h of attention since it is causal
+    times = _times(SMALL, on=endless_memory()).plain
+    products = 24 * TOKENS * HIDDEN**2 / FLOP_PER_S
+    attention = 0.5 * 4 * TOKENS * 1024 * HIDDEN / FLOP_PER_S
+    assert _s(times.forward) == pytest.approx(products + attention)
+    assert _s(times.by_weight) == pytest.approx(products)
+    # fused attention's backward makes five products of the forward's two
+    assert _s(times.by_input) == pytest.approx(products + 2.5 * attention)
+
+
+def test_without_arithmetic_the_bytes_of_a_layer_count() -> None:
+    times = _times(SMALL, on=endless_arithmetic()).plain
+    # projections: 2 inputs of h, outputs of 3 h and input of h; MLP: h and 4 h each way; weights 4 h^2 and 8 h^2
+    projections = 6 * STREAM_BYTES + 4 * HIDDEN**2 * 2
+    mlp = 10 * STREAM_BYTES + 8 * HIDDEN**2 * 2
+    gelu, around = 2 * 4 * STREAM_BYTES, 11 * STREAM_BYTES
+    assert _s(times.forward) == pytest.approx((projections + mlp + gelu + around) / HBM_BYTES_PER_S)
+    # the weight gradient adds to an fp32 buffer: 8 bytes a weight in place of 2
+    updates = 16 * STREAM_BYTES + 12 * HIDDEN**2 * 8
+    assert _s(times.by_weight) == pytest.approx(updates / HBM_BYTES_PER_S)
+    assert _s(times.by_input) == pytest.approx(
+        (projections + mlp + 3 * 4 * STREAM_BYTES + 14 * STREAM_BYTES) / HBM_BYTES_PER_S
+    )
+
+
+def test_tiny_layers_are_bound_by_memory_and_large_ones_by_arithmetic() -> None:
+    tiny, large = (
+        gpt(layers=1, hidden=64, heads=1, seq=16, flash=True),
+        gpt(layers=1, hidden=16384, heads=128, flash=True),
+    )
+    for model, bound in ((tiny, endless_arithmetic()), (large, endless_memory())):
+        whole, alone = (_s(_times(model, on=on).plain.total) for on in (machine(), bound))
+        assert alone <= whole < 1.15 * alone
+
+
+@given(micro_batch=st.integers(1, 64), size=st.sampled_from([0.0, 40.0, 100.0]))
+def test_more_tokens_take_longer_but_never_in_proportion(micro_batch: int, size: float) -> None:
+    # so the efficiency of a product rises with m, and by no step
+    some, more = (
+        _s(_times(SMALL, Plan(micro_batch=count, global_batch=count), on=machine(matmul_size=size)).plain.forward)
+        for count in (micro_batch, micro_batch + 1)
+    )
+    assert some < more <= some * (micro_batch + 1) / micro_batch * (1 + 1e-12)
+
+
+@given(width=st.integers(8, 8192), size=st.sampled_from([0.0, 40.0, 100.0]))
+def test_a_wider_mlp_takes_longer_but_never_in_proportion(width: int, size: float) -> None:
+    base = _times(replace(SMALL, ffn=1), on=machine(matmul_size=size)).plain.forward
+    some, more = (
+        _s(_times(replace(SMALL, ffn=ffn), on=machine(matmul_size=size)).plain.forward - base)
+        for ffn in (width, width + 1)
+    )
+    assert 0 < some < more
+    assert more / some < 1.35
+
+
+def test_each_dimension_of_a_product_costs_by_its_own_size() -> None:
+    # MLP of 1024 x 1024 x 4096 and back, with s = 64: 1 + 64/1024 + 64/1024 + 64/4096 times as long as without
+    with_mlp, without = (
+        _times(model, on=endless_memory(matmul_size=64.0)).plain.by_weight for model in (SMALL, replace(SMALL, ffn=1))
+    )
+    # the 1 wide MLP: 1 + 64/1024 + 64/1024 + 64/1
+    one_wide = 2 * 2 * TOKENS * HIDDEN / FLOP_PER_S * (1 + 2 * 64 / 1024 + 64)
+    wide = 2 * 2 * TOKENS * HIDDEN * 4096 / FLOP_PER_S * (1 + 2 * 64 / 1024 + 64 / 4096)
+    assert _s(with_mlp - without) == pytest.approx(wide - one_wide)
+
+
+def test_higher_tp_is_less_than_proportionally_faster() -> None:
+    one, eight = (
+        _s(
+            _times(
+                SMALL, Plan(tp=tp, sequence_parallel=True, global_batch=1), on=machine(matmul_size=100.0)
+            ).plain.total
+        )
+        for tp in (1, 8)
+    )
+    assert one / 8 < eight < one
+
+
+def test_unfused_attention_writes_and_reads_its_scores() -> None:
+    # 16 heads of 1024 x 1024 scores of 2 bytes are 33.6 MB: 6.5 passes forward and 9.5 backward, at 1 TB/s
+    scores_bytes = 16 * 1024 * 1024 * 2
+    fused, plain = (_times(replace(SMALL, flash_attention=flash), on=endless_arithmetic()) for flash in (True, False))
+    assert _s(fused.attention) == pytest.approx(0.0, abs=1e-12)
+    assert _s(plain.attention) == pytest.approx(6.5 * scores_bytes / HBM_BYTES_PER_S)
+    added = _s(plain.plain.by_input - fused.plain.by_input)
+    assert added == pytest.approx(9.5 * scores_bytes / HBM_BYTES_PER_S)
+
+
+def test_only_fused_attention_skips_what_the_mask_hides() -> None:
+    fused, plain = (
+        _s(_times(replace(SMALL, flash_attention=flash), on=endless_memory()).attention) for flash in (True, False)
+    )
+    assert plain == pytest.approx(2 * fused)
+
+
+def test_tp_and_cp_split_attention() -> None:
+    whole, heads, tokens = (
+        _s(_times(SMALL, plan).attention) for plan in (ONE, Plan(tp=4, global_batch=1), Plan(cp=4, global_batch=1))
+    )
+    assert heads == pytest.approx(whole / 4)
+    assert tokens == pytest.approx(whole / 4)
+
+
+def test_a_window_of_half_the_sequence_sees_three_quarters_of_the_square() -> None:
+    # w (2 - w/s) = s/2 x 1.5; in half of the layers
+    plain, windowed = (
+        _s(_times(replace(SMALL, attention_window=window, windowed_layers=layers)).attention)
+        for window, layers in ((0, 0), (512, 2))
+    )
+    assert windowed == pytest.approx((1 + 0.75) / 2 * plain)
+
+
+def test_unfused_attention_of_unaligned_heads_is_slow() -> None:
+    # 15 heads of 100 against 15 of 104 elements: 104 is a multiple of 8
+    slow, fast = (
+        _s(
+            _times(
+                replace(SMALL, flash_attention=False, heads=15, kv_heads=15, head_dim=width), on=endless_memory()
+            ).attention
+        )
+        for width in (100, 104)
+    )
+    assert slow == pytest.approx(8 * fast * 100 / 104)
+    fused = [
+        _s(_times(replace(SMALL, heads=15, kv_heads=15, head_dim=width), on=endless_memory()).attention)
+        for width in (100, 104)
+    ]
+    assert fused[0] == pytest.approx(fused[1] * 100 / 104)
+
+
+def test_grouped_queries_save_projections_of_keys_and_values() -> None:
+    # 4 of 16 heads: 2 h (h + h/4) weights in place of 4 h^2
+    whole, grouped = (
+        _s(_times(replace(SMALL, kv_heads=heads), on=endless_memory()).plain.by_weight) for heads in (16, 4)
+    )
+    assert whole - grouped == pytest.approx(2 * TOKENS * 1.5 * HIDDEN**2 / FLOP_PER_S)
+
+
+def test_latent_attention_multiplies_by_its_four_or_five_matrices(deepseek_v3: ModelShape) -> None:
+    # 7168 x 1536 + 1536 x 128 x 192 for queries; 7168 x (512 + 64), 512 x 128 x (128 + 128); 128 x 128 x 7168 out
+    weights = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    plain_mlp = 3 * 7168 * 18432
+    times = _times(deepseek_v3, on=endless_memory())
+    assert _s(times.plain.by_weight) == pytest.approx(2 * 4096 * (weights + plain_mlp) / FLOP_PER_S)
+    # attention: 4 m s x the mean of 192 (scores) and 128 (values) x 128 heads, half of it
+    assert _s(times.attention) == pytest.approx(0.5 * 4 * 4096 * 4096 * 128 * 160 / FLOP_PER_S)
+
+
+def test_one_expert_for_every_token_costs_what_the_dense_layer_does_and_its_dispatch() -> None:
+    model = replace(SMALL, experts=1, top_k=1, expert_ffn=SMALL.ffn)
+    arithmetic = _times(model, on=endless_memory(matmul_size=50.0))
+    router = 2 * 2 * TOKENS * HIDDEN / FLOP_PER_S
+    assert _s(arithmetic.sparse.total) == pytest.approx(_s(arithmetic.plain.total) + router + SYNC_S)
+    whole = _times(model)
+    # fused permutation of one rank: 3 reads and writes of a token's vector each way; 4 of its one logit in fp32, and
+    # the vector read by the router, 2 m h FLOP each way; and the host is waited for once
+    moved = 3 * STREAM_BYTES + 4 * TOKENS * 4 + STREAM_BYTES
+    around = 2 * (moved / HBM_BYTES_PER_S + 2 * TOKENS * HIDDEN / FLOP_PER_S) + SYNC_S
+    assert _s(whole.sparse.total - whole.plain.total) == pytest.approx(around)
+
+
+def test_experts_work_as_their_busiest_rank_or_as_far_as_their_capacity() -> None:
+    model = replace(SMALL, experts=8, top_k=2, expert_ffn=1024)
+
+    def work(plan: Plan = ONE, **fields: float) -> float:
+        return _s(_times(replace(model, **fields), plan, on=endless_memory()).sparse.by_weight)
+
+    attention = 2 * TOKENS * 4 * HIDDEN**2 / FLOP_PER_S
+    even = work() - attention
+    assert even == pytest.approx(2 * 2 * TOKENS * 2 * HIDDEN * 1024 / FLOP_PER_S)
+    # one rank with all experts has all tokens, however uneven
+    assert work(expert_imbalance=1.5) - attention == pytest.approx(even)
+    apart = Plan(dp=8, ep=8, global_batch=8)
+    assert work(apart, expert_imbalance=1.5) - attention == pytest.approx(1.5 * even)
+    assert work(capacity_factor=1.25) - attention == pytest.approx(1.25 * even)
+
+
+def test_the_average_layer_mixes_dense_and_sparse_ones() -> None:
+    model = replace(SMALL, experts=8, top_k=2, expert_ffn=1024, dense_layers=1)
+    times = _times(model)
+    assert _s(times.average.total) == pytest.approx(_s(times.plain.total) / 4 + 3 / 4 * _s(times.sparse.total))
+
+
+def test_many_small_experts_are_slower_than_few_large_ones() -> None:
+    # the same FLOP a token, with s = 50: (m + s e) x weights + s m x sides, for m tokens over e experts
+    few = replace(SMALL, experts=4, top_k=1, expert_ffn=4096)
+    many = replace(SMALL, experts=64, top_k=16, expert_ffn=256)
+    on = endless_memory(matmul_size=50.0)
+    slower = _s(_times(many, on=on).sparse.by_weight - _times(few, on=on).sparse.by_weight)
+    many_work = (16384 + 50 * 64) * 2 * HIDDEN * 256 + 50 * 16384 * 2 * (HIDDEN + 256)
+    few_work = (1024 + 50 * 4) * 2 * HIDDEN * 4096 + 50 * 1024 * 2 * (HIDDEN + 4096)
+    assert slower == pytest.approx(2 * (many_work - few_work) / FLOP_PER_S)
+    assert slower > 0
+
+
+def test_shared_experts_are_an_mlp_beside() -> None:
+    model = replace(SMALL, experts=8, top_k=2, expert_ffn=1024)
+    alone, beside = (
+        _s(_times(replace(model, shared_experts=shared), on=endless_memory()).sparse.by_weight) for shared in (0, 1)
+    )
+    assert beside - alone == pytest.approx(2 * TOKENS * 2 * HIDDEN * 1024 / FLOP_PER_S)
+
+
+def test_multi_token_prediction_is_one_more_layer_a_projection_and_the_head() -> None:
+    times = _times(replace(SMALL, mtp_layers=1), on=endless_memory())
+    # 2 h to h: 3 passes of 2 m 2 h^2
+    projection = 12 * TOKENS * HIDDEN**2 / FLOP_PER_S
+    assert _s(times.mtp) == pytest.approx(_s(times.plain.total) + projection + _s(times.head))
+    assert _s(_times(SMALL).mtp) == 0
+
+
+def test_an_encoder_makes_each_layer_longer_by_its_share_of_the_flop() -> None:
+    # as many encoder layers and tokens: a decoder layer has 12 h^2 weights and 4 more of cross attention, one of the
+    # encoder 12; squares of scores: its own, cross attention's, and the encoder's
+    plain = _s(_times(SMALL, on=endless_memory()).plain.total)
+    both = _s(_times(replace(SMALL, encoder_layers=4, encoder_seq=1024), on=endless_memory()).plain.total)
+    own = 24 * HIDDEN**2 + 4 * 1024 * HIDDEN
+    whole = (24 + 8 + 24) * HIDDEN**2 + 3 * 4 * 1024 * HIDDEN
+    assert both == pytest.approx(plain * whole / own)
+
+
+def test_frozen_weights_have_no_gradients() -> None:
+    whole, half, adapters = (
+        _times(SMALL, replace(ONE, frozen_fraction=share, lora_rank=rank))
+        for share, rank in ((0.0, 0), (0.5, 0), (0.0, 16))
+    )
+    assert _s(half.plain.by_weight) == pytest.approx(_s(whole.plain.by_weight) / 2)
+    assert _s(adapters.plain.by_weight) == 0
+    assert _s(adapters.plain.forward) == _s(whole.plain.forward)
+    assert _s(adapters.plain.by_input) == _s(whole.plain.by_input)
+
+
+def test_a_frozen_head_makes_two_products_of_three() -> None:
+    whole, frozen = (_s(_times(SMALL, replace(ONE, lora_rank=rank), on=endless_memory()).head) for rank in (0, 16))
+    # 1,024 rows of the vocabulary
+    assert whole == pytest.approx(6 * TOKENS * HIDDEN * 1024 / FLOP_PER_S)
+    assert frozen == pytest.approx(2 / 3 * whole)
+
+
+def test_the_loss_reads_and_writes_fp32_logits() -> None:
+    plain, doubled = (_s(_times(SMALL, using=software(elementwise_factor=factor)).head) for factor in (1.0, 2.0))
+    # 20 bytes forward and 14 backward a logit
+    assert doubled - plain == pytest.approx(34 * TOKENS * 1024 / HBM_BYTES_PER_S)
+
+
+@pytest.mark.parametrize("axis", ["tp", "cp"])
+def test_the_head_is_split_by_vocabulary_and_by_tokens(axis: str) -> None:
+    # 1,024 rows are a multiple of 128 x 2, so nothing is padded
+    plan = Plan(tp=2, global_batch=1) if axis == "tp" else Plan(cp=2, global_batch=1)
+    whole, half = (_s(_times(SMALL, one, on=endless_memory()).head) for one in (ONE, plan))
+    assert half == pytest.approx(whole / 2)
+
+
+def test_sequence_parallelism_splits_what_lies_outside_the_products() -> None:
+    # the residual stream's 11 passes forward and 14 backward are halved, all else stays
+    split, copied = (
+        _s(_times(SMALL, Plan(tp=2, sequence_parallel=how, global_batch=1)).plain.total) for how in (True, False)
+    )
+    assert copied - split == pytest.approx(25 * STREAM_BYTES / 2 / HBM_BYTES_PER_S)
+
+
+def test_gated_models_pay_for_a_third_matrix_and_rotary_positions() -> None:
+    plain, gated = (_s(_times(model, on=endless_memory()).plain.forward) for model in (SMALL, LLAMA_LIKE))
+    assert gated - plain == pytest.approx(2 * TOKENS * HIDDEN * 4 * HIDDEN / FLOP_PER_S)
+    plain, gated = (_s(_times(model, on=endless_arithmetic()).plain.forward) for model in (SMALL, LLAMA_LIKE))
+    # 4 h more of activations, weights and inner traffic; query and key (2 h) read and written once
+    added = (4 + 4 + 2 * 2) * STREAM_BYTES + 4 * HIDDEN**2 * 2
+    assert gated - plain == pytest.approx(added / HBM_BYTES_PER_S)
+
+
+def test_llama_models_in_uncompiled_pytorch_run_their_norms_operation_by_operation() -> None:
+    fused, apart, compiled = (
+        _s(_times(LLAMA_LIKE, replace(ONE, software=family, compiled=compiled)).plain.total)
+        for family, compiled in ((Software.MEGATRON_CORE, False), (Software.PYTORCH, False), (Software.PYTORCH, True))
+    )
+    assert apart > fused == compiled
+
+
+def test_every_kernel_waits_for_its_launch() -> None:
+    # 24 forward and 44 backward
+    plain, waiting = (_s(_times(SMALL, using=software(kernel_gap_s=gap)).plain.total) for gap in (0.0, 1e-5))
+    assert waiting - plain == pytest.approx(68e-5)
+
+
+def test_passes_add_and_multiply() -> None:
+    one = _times(SMALL).plain
+    twice = one + one
+    assert _s(twice.total) == pytest.approx(_s(one.times(np.asarray(2.0)).total))

@@ -1,0 +1,125 @@
+"""Bytes of each collective, counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsk.costmodel.sizes.shape import shape_of
+from opsk.costmodel.sizes.shares import Shares
+from opsk.costmodel.time import volumes
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Precision, Recompute, Sharding, States
+from tests.fakes.training_runs import gpt, shares_and_stages
+
+MODEL = gpt(layers=4, hidden=1024, heads=16, seq=2048)
+STREAM_BYTES = 2048 * 1024 * 2
+
+
+def _shares(model: ModelShape, **axes: object) -> Shares:
+    plan = Plan(**{"global_batch": 64, **axes})  # type: ignore[arg-type]
+    return shares_and_stages(model, plan)[0]
+
+
+@given(st.integers(1, 4096))
+def test_a_ring_sends_all_but_one_of_n_parts(ranks: int) -> None:
+    assert volumes.ring_share(np.asarray(float(ranks))) == pytest.approx(1 - 1 / ranks)
+
+
+def test_a_micro_batch_passes_forward_and_backward_and_forward_again_if_recomputed() -> None:
+    for recompute, layers, expected in (
+        (Recompute.NONE, 0, 2),
+        (Recompute.SELECTIVE, 0, 2),
+        (Recompute.FULL, 0, 3),
+        (Recompute.FULL, 1, 2.25),  # one of four layers
+    ):
+        assert volumes.passes(_shares(MODEL, recompute=recompute, recompute_layers=layers))[0] == expected
+
+
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_tensor_parallelism_all_reduces_two_arrays_a_layer_and_pass(sequence_parallel: bool) -> None:
+    shares = _shares(MODEL, tp=4, micro_batch=2, sequence_parallel=sequence_parallel)
+    assert volumes.tensor_parallel_bytes(shape_of(MODEL), shares)[0] == 2 * 2 * STREAM_BYTES
+
+
+def test_an_encoder_adds_its_own_arrays_and_those_of_cross_attention() -> None:
+    # 2 + 1 of the decoder, 2 of each of twice as many encoder layers with half of the tokens
+    model = replace(MODEL, encoder_layers=8, encoder_seq=1024)
+    assert volumes.tensor_parallel_bytes(shape_of(model), _shares(model, tp=4))[0] == (3 + 2) * STREAM_BYTES
+
+
+def test_context_parallelism_passes_the_few_keys_of_grouped_queries() -> None:
+    # keys and values of 4 heads of 64, all 2,048 tokens, whatever cp: each rank has 1/cp of them
+    model = replace(MODEL, kv_heads=4)
+    for cp in (2, 8):
+        assert volumes.context_parallel_bytes(_shares(model, cp=cp))[0] == 2 * 2048 * 4 * 64 * 2
+    # tp splits the heads, and copies them where it exceeds them
+    assert volumes.context_parallel_bytes(_shares(model, cp=2, tp=2))[0] == 2 * 2048 * 2 * 64 * 2
+    assert volumes.context_parallel_bytes(_shares(model, cp=2, tp=8))[0] == 2 * 2048 * 1 * 64 * 2
+
+
+def test_a_token_is_sent_to_each_of_its_experts() -> None:
+    model = replace(MODEL, experts=8, top_k=2, expert_ffn=512)
+    assert volumes.expert_parallel_bytes(shape_of(model), _shares(model, ep=8, dp=8))[0] == 2 * STREAM_BYTES
+    # sequence parallelism leaves each rank its part of the tokens
+    split = _shares(model, ep=8, dp=8, tp=4, sequence_parallel=True)
+    assert volumes.expert_parallel_bytes(shape_of(model), split)[0] == 2 * STREAM_BYTES / 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "load"),
+    [({"expert_imbalance": 1.5}, 1.5), ({"capacity_factor": 1.25}, 1.25), ({"capacity_factor": 1.0}, 1)],
+)
+def test_the_busiest_rank_decides_the_all_to_all(fields: dict[str, float], load: float) -> None:
+    # capacity pads what is sent to it, and drops what exceeds it
+    model = replace(MODEL, experts=8, top_k=2, expert_ffn=512, **fields)  # type: ignore[arg-type]
+    sent = volumes.expert_parallel_bytes(shape_of(model), _shares(model, ep=8, dp=8))[0]
+    assert sent == pytest.approx(load * 2 * STREAM_BYTES)
+
+
+def test_a_message_between_stages_is_the_part_of_a_tensor_parallel_rank() -> None:
+    message = volumes.pipeline_bytes(shape_of(MODEL), _shares(MODEL, pp=2, tp=4, micro_batch=2))
+    assert message[0] == 2 * STREAM_BYTES / 4
+
+
+@pytest.mark.parametrize(
+    ("sharding", "states", "precision", "expected"),
+    [
+        (Sharding.NONE, States.MIXED, Precision.BF16, 8),  # fp32 gradients there and back
+        (Sharding.NONE, States.MIXED, Precision.FP16, 4),  # fp16 gradients, as they are
+        (Sharding.NONE, States.MIXED_16BIT_GRADIENTS, Precision.BF16, 4),
+        (Sharding.ZERO1, States.MIXED, Precision.BF16, 6),  # fp32 gradients there, 16-bit weights back
+        (Sharding.ZERO2, States.MIXED_16BIT_GRADIENTS, Precision.BF16, 4),
+        (Sharding.ZERO3, States.MIXED_16BIT_GRADIENTS, Precision.BF16, 6),  # weights twice, gradients once
+        (Sharding.ZERO3, States.AUTOCAST, Precision.BF16, 8),
+        (Sharding.ZERO3, States.AUTOCAST, Precision.FP32, 12),
+    ],
+)
+def test_bytes_of_a_parameter_on_the_wire(
+    sharding: Sharding, states: States, precision: Precision, expected: float
+) -> None:
+    shares = _shares(MODEL, dp=8, sharding=sharding, states=states, precision=precision)
+    assert volumes.data_parallel_bytes_per_element(shares)[0] == expected
+
+
+def test_only_zero_3_brings_weights_together_for_every_micro_batch() -> None:
+    calls = {
+        sharding: volumes.data_parallel_calls(_shares(MODEL, dp=8, sharding=sharding, micro_batch=2))[0]
+        for sharding in Sharding
+    }
+    # 64 sequences: 4 micro-batches of 2 on each of 8
+    assert calls == {Sharding.NONE: 1, Sharding.ZERO1: 1, Sharding.ZERO2: 1, Sharding.ZERO3: 4}
+
+
+def test_a_tied_embedding_is_summed_between_the_ends_of_a_pipeline_only() -> None:
+    # 51,200 rows are a multiple of 128 x 4
+    shape, whole = shape_of(MODEL), 51200 * 1024 * 4
+    assert volumes.tied_embedding_bytes(shape, _shares(MODEL, pp=2))[0] == whole
+    assert volumes.tied_embedding_bytes(shape, _shares(MODEL, pp=2, tp=4))[0] == whole / 4
+    assert volumes.tied_embedding_bytes(shape, _shares(MODEL))[0] == 0
+    untied = shape_of(replace(MODEL, tied_embeddings=False))
+    assert volumes.tied_embedding_bytes(untied, _shares(MODEL, pp=2))[0] == 0

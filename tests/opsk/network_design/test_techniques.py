@@ -1,0 +1,108 @@
+"""Options of a network: what each changes of a step, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opsk.costmodel.efficiency.default import DEFAULT
+from opsk.costmodel.network_cost import PartPrices, network_cost_usd
+from opsk.costmodel.predict import predict
+from opsk.costmodel.table import PlanTable
+from opsk.hardware.spec import NodeSpec
+from opsk.network_design.point import Point, cluster_of, parts_of
+from opsk.network_design.techniques import ASSUMES, Extras, Technique, bill, repriced_s
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Sharding
+from opsk.workload.public_models.lookup import public_models
+
+PLANS = [
+    Plan(tp=2, pp=4, dp=64, global_batch=512, sharding=Sharding.NONE),
+    Plan(tp=2, pp=4, dp=64, global_batch=512, sharding=Sharding.ZERO1),
+    Plan(tp=16, pp=1, dp=32, global_batch=512, sharding=Sharding.ZERO1),
+]
+
+
+@pytest.fixture
+def model() -> ModelShape:
+    return public_models()["llama-2-13b"].shape
+
+
+def steps(model: ModelShape, point: Point, dgx: NodeSpec, technique: Technique, extras: Extras | None = None):
+    cluster = cluster_of(point, dgx)
+    before = predict(model, PlanTable.of(PLANS), cluster).time.step_s.expected
+    after = repriced_s(model, PLANS, cluster, technique, extras=extras or Extras(), efficiency=DEFAULT)
+    return before, after
+
+
+def test_each_option_says_what_it_takes_to_be_so():
+    assert set(ASSUMES) == set(Technique)
+    assert all(ASSUMES.values())
+
+
+@pytest.mark.parametrize("technique", [Technique.OPTCAST, Technique.SMARTNIC])
+def test_aggregation_helps_only_who_all_reduces(model: ModelShape, point: Point, dgx: NodeSpec, technique: Technique):
+    slow = replace(point, nic_bytes_per_s=3e9)
+    before, after = steps(model, slow, dgx, technique, Extras(servers_per_node=1.0))
+    assert (after <= before * (1 + 1e-12)).all()
+    assert after[1] == pytest.approx(before[1])
+
+
+def test_as_many_servers_as_nodes_save_a_half_of_what_a_ring_sends(model: ModelShape, point: Point, dgx: NodeSpec):
+    # rings send 2 (n - 1)/n of the array, servers let each worker send it once: with n = 64 nodes half of it is saved;
+    # all communication shows (overlap off), so the step shrinks by just that
+    slow = replace(point, nic_bytes_per_s=1e9)
+    plan = replace(PLANS[0], tp=8, pp=1, overlap=False)
+    cluster = cluster_of(slow, dgx)
+    time = predict(model, PlanTable.of([plan]), cluster, DEFAULT).time
+    after = repriced_s(
+        model, [plan], cluster, Technique.OPTCAST, extras=Extras(servers_per_node=1.0), efficiency=DEFAULT
+    )  # fmt: skip
+    straggling = time.step_s.expected / (time.step_s.expected - time.components["straggler"])
+    saved = (time.step_s.expected - after) / straggling / time.components["dp"]
+    assert saved[0] == pytest.approx(0.49, abs=0.02)
+
+
+def test_more_servers_never_make_a_step_longer(model: ModelShape, point: Point, dgx: NodeSpec):
+    slow = replace(point, nic_bytes_per_s=3e9)
+    times = [
+        steps(model, slow, dgx, Technique.OPTCAST, Extras(servers_per_node=share))[1][0]
+        for share in (0.05, 0.25, 0.5, 1.0, 2.0)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_circuits_cannot_carry_tensor_parallelism_between_domains(model: ModelShape, point: Point, dgx: NodeSpec):
+    _, after = steps(model, point, dgx, Technique.TOPOOPT)
+    assert np.isfinite(after).tolist() == [True, True, False]
+
+
+def test_circuits_shared_with_a_pipeline_are_slower_and_more_of_them_help(
+    model: ModelShape, point: Point, dgx: NodeSpec
+):
+    slow = replace(point, nic_bytes_per_s=3e9)
+    before, few = steps(model, slow, dgx, Technique.TOPOOPT, Extras(interfaces=4))
+    assert few[0] > before[0]
+
+
+def test_an_optical_switch_changes_no_step(model: ModelShape, point: Point, dgx: NodeSpec):
+    before, after = steps(model, point, dgx, Technique.OPTICAL)
+    assert after == pytest.approx(before)
+
+
+def test_bills_by_hand(point: Point):
+    parts = parts_of(point)
+    prices, extras = PartPrices(), Extras(usd_per_circuit_port=100.0, usd_per_server=1000.0, servers_per_node=0.5)
+    plain = network_cost_usd(parts, prices)
+
+    def cost(technique: Technique | None) -> float:
+        return bill(parts, prices, nodes=point.nodes, technique=technique, extras=extras).cost_usd
+
+    assert cost(None) == cost(Technique.SHARP) == plain
+    # 64 nodes: 32 servers, which take half as many ports again
+    assert cost(Technique.OPTCAST) == pytest.approx(plain * 1.5 + 32 * 1000.0)
+    # 512 NICs: two ports each, or four interfaces each
+    assert cost(Technique.OPTICAL) == plain + 1024 * 100.0
+    assert cost(Technique.TOPOOPT) == 512 * 199.0 + 2048 * 100.0

@@ -1,0 +1,73 @@
+"""Which plans are one or two changes away: legal, on the same GPUs, and within what a framework has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opsk.frameworks import fsdp, megatron
+from opsk.frameworks.expression import expresses
+from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
+from opsk.planning.alternatives import is_legal, neighbours, new_refusals
+from opsk.workload.model import ModelShape
+from opsk.workload.plan import Plan, Recompute, Sharding
+
+MODEL = ModelShape(
+    name="m", layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, head_dim=128, vocab=128256, seq=8192
+)
+PLAN = Plan(tp=2, pp=2, dp=8, micro_batch=4, global_batch=256)
+SIZES = st.sampled_from((1, 2, 4, 8))
+
+
+@given(tp=SIZES, pp=SIZES, dp=SIZES, micro=SIZES, sharding=st.sampled_from(Sharding), mode=st.sampled_from(Recompute))
+def test_every_neighbour_is_another_legal_plan_of_the_same_training(
+    tp: int, pp: int, dp: int, micro: int, sharding: Sharding, mode: Recompute
+) -> None:
+    plan = Plan(tp=tp, pp=pp, dp=dp, micro_batch=micro, global_batch=512, sharding=sharding, recompute=mode)
+    found = neighbours(MODEL, plan, hb_domain_gpus=8)
+    plans = [entry.plan for entry in found]
+    assert plan not in plans
+    assert len(set(plans)) == len(plans)
+    for entry in found:
+        assert (entry.plan.gpus, entry.plan.global_batch) == (plan.gpus, plan.global_batch)
+        assert is_legal(MODEL, entry.plan, hb_domain_gpus=8)
+        assert 1 <= len(entry.changes) <= 2
+        assert len({change.axis for change in entry.changes}) == len(entry.changes)
+
+
+@pytest.mark.parametrize("limits", [ANYTHING, megatron.LIMITS, fsdp.LIMITS])
+def test_no_neighbour_breaks_a_limit_that_the_asked_plan_keeps(limits: Limits) -> None:
+    asked = Plan(
+        dp=32, micro_batch=4, global_batch=256, sharding=Sharding.ZERO3, software=limits.software or PLAN.software
+    )
+    kept = {*expresses(limits, asked, MODEL)}
+    found = neighbours(MODEL, asked, hb_domain_gpus=8, limits=limits)
+    assert found
+    for entry in found:
+        assert not {*expresses(limits, entry.plan, MODEL)} - kept
+
+
+def test_changes_that_only_cost_memory_are_among_them() -> None:
+    asked = replace(PLAN, recompute=Recompute.FULL, sharding=Sharding.ZERO1)
+    single = [entry for entry in neighbours(MODEL, asked, hb_domain_gpus=8) if len(entry.changes) == 1]
+    axes = {(entry.changes[0].axis, getattr(entry.plan, entry.changes[0].axis)) for entry in single}
+    assert {("recompute", Recompute.NONE), ("micro_batch", 8), ("tp", 1), ("pp", 1), ("vpp", 2)} <= axes
+
+
+def test_without_sequence_parallelism_none_is_switched_on() -> None:
+    limits = Limits(name="none", sequence_parallel=SequenceParallel.NEVER)
+    found = neighbours(MODEL, PLAN, hb_domain_gpus=8, limits=limits)
+    assert found
+    assert not any(entry.plan.sequence_parallel for entry in found)
+
+
+def test_what_is_refused_of_the_asked_plan_too_is_no_reason() -> None:
+    def refuses(_: ModelShape, plan: Plan) -> tuple[str, ...]:
+        return ("always",) if plan.micro_batch == 4 else ("always", "micro batch")
+
+    told = {"limits": ANYTHING, "refuses": refuses}
+    assert new_refusals(MODEL, PLAN, replace(PLAN, tp=4, dp=4), **told) == set()  # type: ignore[arg-type]
+    assert new_refusals(MODEL, PLAN, replace(PLAN, micro_batch=2), **told) == {"micro batch"}  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""The tables on all databases: as the classes say, and with what was kept before after each step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine, MetaData, event, inspect, text
+
+from opsk.errors import StoreError
+from opsk.store.database.engine import connect, open_store
+from opsk.store.database.schema import differences, migration_config, newest, revision_of, revisions, upgrade
+from opsk.store.database.tables import METADATA
+
+NOON = datetime(2026, 3, 1, 12)  # noqa: DTZ001
+
+
+def a_value(kind: Any, name: str) -> Any:
+    """Something that a column of any form can hold."""
+    for kind_of_value, value in (
+        (bool, True),
+        (int, 7),
+        (float, 2.5),
+        (Decimal, 2.5),
+        (datetime, NOON),
+        (bytes, b"\x1f\x8b"),
+    ):
+        if kind.python_type is kind_of_value:
+            return value
+    return f"{name} é"[:20]
+
+
+def fill(engine: Engine) -> dict[str, list[Any]]:
+    """Put a row into every table as it is now, and return all of them."""
+    metadata = MetaData()
+    metadata.reflect(engine)
+    with engine.begin() as connection:
+        for name, table in metadata.tables.items():
+            if name != "alembic_version":
+                connection.execute(
+                    table.insert().values(
+                        {c.name: 1 if c.primary_key else a_value(c.type, c.name) for c in table.columns}
+                    )
+                )
+    return kept(engine, metadata)
+
+
+def kept(engine: Engine, metadata: MetaData) -> dict[str, list[Any]]:
+    """Return the rows of the tables of a form, only with the columns that they had."""
+    with engine.connect() as connection:
+        return {
+            name: [tuple(row) for row in connection.execute(table.select())]
+            for name, table in metadata.tables.items()
+            if name != "alembic_version"
+        }
+
+
+def test_a_new_store_has_every_table_and_no_difference_from_the_classes(engine: Engine) -> None:
+    assert set(inspect(engine).get_table_names()) == {*METADATA.tables, "alembic_version"}
+    assert differences(engine) == []
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_what_was_kept_in_any_form_is_there_after_all_steps(url: str, revision: str) -> None:
+    engine = connect(url)
+    upgrade(engine, revision)
+    assert revision_of(engine) == revision
+    before = fill(engine)
+    metadata = MetaData()
+    metadata.reflect(engine)
+    upgrade(engine)
+    assert revision_of(engine) == newest()
+    assert kept(engine, metadata) == before
+    assert differences(engine) == []
+    engine.dispose()
+
+
+def test_every_step_can_be_taken_back(engine: Engine) -> None:
+    config = migration_config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    assert inspect(engine).get_table_names() == ["alembic_version"]
+    upgrade(engine)
+    assert differences(engine) == []
+
+
+def test_a_step_that_was_cut_off_half_way_is_finished(url: str) -> None:
+    # MariaDB keeps each table that was made: the number of the form is written last.
+    engine = open_store(url)
+    with engine.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = 's0001'"))
+        connection.execute(text("drop table reports"))
+    index = "drop index ix_failures_cluster_at"
+    with engine.begin() as connection:
+        connection.execute(text(index + (" on failures" if engine.dialect.name in ("mysql", "mariadb") else "")))
+    upgrade(engine)
+    assert differences(engine) == []
+    engine.dispose()
+
+
+def test_a_server_of_an_older_form_is_left_to_the_administrator(url: str) -> None:
+    engine = connect(url)
+    upgrade(engine, revisions()[0])
+    if engine.dialect.name == "sqlite":
+        open_store(url)
+        assert revision_of(engine) == newest()
+    else:
+        with pytest.raises(StoreError, match="older opsk") as caught:
+            open_store(url)
+        assert "opsk store upgrade" in caught.value.hint
+    engine.dispose()
+
+
+def test_a_store_of_a_newer_opsk_is_refused(engine: Engine, url: str) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("update alembic_version set version_num = 's9999'"))
+    for attempt in (lambda: open_store(url), lambda: open_store(url, writing=False), lambda: upgrade(engine)):
+        with pytest.raises(StoreError, match="newer opsk"):
+            attempt()
+
+
+def test_several_processes_may_open_a_new_store_at_once(url: str) -> None:
+    code = f"from opsk.store.database.engine import open_store; open_store({url!r})"
+    running = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(3)]
+    said = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], said
+
+
+@pytest.mark.parametrize("url", ["mariadb"], indirect=True)
+def test_who_is_next_to_change_tables_on_mariadb_finds_all_that_was_changed(url: str) -> None:
+    """The lock is no part of a transaction there: let go before its end, it would let the next one in half way."""
+    changing, beside = connect(url), connect(url)
+    seen: list[str | None] = []
+
+    def look(*words: Any) -> None:
+        if "RELEASE_LOCK" in words[2]:
+            seen.append(revision_of(beside))
+
+    event.listen(changing, "before_cursor_execute", look)
+    upgrade(changing)
+    assert seen == [newest()]
+    changing.dispose()
+    beside.dispose()
+
+
+def test_tables_of_other_programs_are_none_of_ours(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("create table somebody_elses (id integer)"))
+    assert differences(engine) == []
+
+
+def test_a_difference_is_named(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("alter table failures drop column code"))
+    assert differences(engine) == ["add_column failures.code"]
+
+
+def test_developers_write_steps_with_alembics_own_command(root: Path, tmp_path: Path) -> None:
+    ini = (root / "opsk" / "store" / "database" / "alembic.ini").read_text(encoding="utf-8")
+    folder = root / "opsk" / "store" / "database"
+    own = ini.replace("%(here)s/migrations", str(folder / "migrations")).replace("%(here)s/../../..", str(tmp_path))
+    (tmp_path / "alembic.ini").write_text(own)
+    for words in (["upgrade", "head"], ["check"]):
+        command_line = [sys.executable, "-m", "alembic", "-c", str(tmp_path / "alembic.ini"), *words]
+        done = subprocess.run(command_line, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "build" / "migrations.db").exists()

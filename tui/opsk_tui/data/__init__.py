@@ -1,0 +1,1 @@
+"""Collects what the screens show, and carries out their actions."""

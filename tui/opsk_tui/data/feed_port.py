@@ -1,0 +1,251 @@
+"""Whom do the screens ask? Two ports: a feed that delivers views of the cluster, and actions that change it.
+
+Screens await both and never block a key: an implementation does its waiting in threads or in asyncio, and a question
+that cannot be answered is an `OpskError` whose message is shown. Nothing here imports Textual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opsk.planning.remap.values import Option
+from opsk.slurm.commands.remap_commands import Command
+from opsk_tui.data.view import ClusterView, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTable:
+    """The ranks of one job: one entry a rank, in rank order.
+
+    Parameters
+    ----------
+    nodes, gpus
+        Node of the rank, and the index of its GPU there (-1: not known).
+    values
+        By metric, float32, one entry a rank; NaN is unknown.
+    step_s
+        Latest step time of the rank itself [s]; NaN where it tells none; ``None`` where none does.
+    memory_bytes
+        Device memory in use [bytes]; NaN unknown; ``None`` where nobody told any.
+    places
+        The rank's place in the plan (``tp0 pp1 dp3``); empty where the plan is not known.
+    """
+
+    nodes: tuple[str, ...]
+    gpus: NDArray[np.int16]
+    values: Mapping[Metric, NDArray[np.float32]] = field(default_factory=dict)
+    step_s: NDArray[np.float32] | None = None
+    memory_bytes: NDArray[np.float64] | None = None
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetails:
+    """What is shown of one job beyond its `JobView`; empty where nobody told it.
+
+    Parameters
+    ----------
+    memory_parts_bytes
+        The predicted memory of the fullest GPU by component [bytes].
+    log_path, log
+        The log that was read, and its last lines (hostile text, unchanged).
+    advice
+        The advice as sbatch printed it, line by line (plain text, hostile parts not yet escaped).
+    problems
+        What could not be had, and why.
+    """
+
+    job_id: int
+    ranks: RankTable | None = None
+    memory_parts_bytes: Mapping[str, float] = field(default_factory=dict)
+    log_path: str = ""
+    log: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Feed(Protocol):
+    """Delivers the cluster as it is seen."""
+
+    def views(self) -> AsyncIterator[ClusterView]:
+        """Yield a view as soon as there is any, then one whenever something has changed.
+
+        It never ends by itself and never raises for a source that is silent: the view's ``sources`` say so.
+        Arrays that did not change should be the same objects as in the view before.
+        """
+        ...
+
+    def ask_now(self) -> None:
+        """Ask the sources again without waiting for the interval; returns at once."""
+        ...
+
+    async def job_details(self, job_id: int) -> JobDetails:
+        """Return what is known of one job; asked again every few seconds while its screen is open.
+
+        Raises
+        ------
+        OpskError
+            There is no such job, or nobody can tell.
+        """
+        ...
+
+    async def report_text(self, path: str) -> str:
+        """Return the text of a report (hostile until made harmless).
+
+        Raises
+        ------
+        OpskError
+            It cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatPicture:
+    """Who sits where: one row a node, one column a GPU slot (which is a rail where each GPU has one HCA).
+
+    Parameters
+    ----------
+    nodes
+        Names of the nodes, in the order of the rows.
+    columns
+        Names of the columns (``rail 0``), hostile until made harmless.
+    ranks
+        Rank in each seat, int32, shape (nodes, columns); -1 is free.
+    failed
+        Whether the seat failed, shape (nodes, columns).
+    """
+
+    nodes: tuple[str, ...]
+    columns: tuple[str, ...]
+    ranks: NDArray[np.int32]
+    failed: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One option of the remap core with what the screen shows beside it.
+
+    Parameters
+    ----------
+    option
+        The option itself: predicted speed, moved ranks, downtime, exact commands.
+    goodput
+        Useful part of the time until the end of the job [ratio]; ``None`` where the end is not known.
+    before, after
+        Seats before and after; ``None`` where they are not known (a new numbering).
+    mine
+        One entry a command: whether the caller may run it; others are handed over.
+    is_predicted
+        Whether the speed is that of the job's own model; else options are held against each other by communication
+        alone, and no speed is shown.
+    """
+
+    option: Option
+    goodput: float | None = None
+    before: SeatPicture | None = None
+    after: SeatPicture | None = None
+    mine: tuple[bool, ...] = ()
+    is_predicted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What can be done about one event for one job.
+
+    Parameters
+    ----------
+    key
+        Handed back to `Actions.apply`, which refuses when the world has changed since.
+    choices
+        Options, the best first; empty with ``nothing_to_do`` where there are none.
+    notes
+        What to know: assumptions, refused kinds with their reason.
+    """
+
+    key: str
+    job_id: int
+    failed: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
+    nothing_to_do: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an action.
+
+    Parameters
+    ----------
+    done
+        Commands that were run.
+    refused, said
+        The command at which it ended and why; empty when all went well. A plan that is out of date is refused with
+        an empty ``refused`` and the reason in ``said``.
+    left
+        Commands for someone else or for later, each with for whom.
+    journal
+        Name of the journal entry, for undo and resume; empty where there is none.
+    """
+
+    done: tuple[str, ...] = ()
+    refused: str = ""
+    said: str = ""
+    left: tuple[tuple[str, str], ...] = ()
+    journal: str = ""
+    can_undo: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undoing:
+    """What taking a remap back would run, and what of it ``stays``, with why.
+
+    ``mine`` has one entry a command: whether the caller may run it.
+    """
+
+    commands: tuple[Command, ...] = ()
+    mine: tuple[bool, ...] = ()
+    stays: tuple[str, ...] = ()
+
+
+class Actions(Protocol):
+    """Changes the cluster with the caller's rights, after the screen has shown the exact commands and was confirmed."""
+
+    async def propose(self, failed: Sequence[str], job_id: int, avoid: Collection[str] = ()) -> Proposal:
+        """Return the options for a job after events; ``failed`` is what `Event.failed` says of each of them.
+
+        Nodes to ``avoid`` are no spares: something is wrong with them as well.
+
+        Raises
+        ------
+        OpskError
+            They cannot be computed: the plan or the fabric is not known, or Slurm does not answer.
+        """
+        ...
+
+    async def apply(self, proposal: Proposal, choice: int, tell: Callable[[str], None]) -> Outcome:
+        """Carry out ``proposal.choices[choice]``; ``tell`` gets one line a step, from any thread."""
+        ...
+
+    async def undoing(self, journal: str) -> Undoing:
+        """Return what `undo` would run now; it runs nothing.
+
+        Raises
+        ------
+        OpskError
+            There is nothing to undo, or Slurm does not answer.
+        """
+        ...
+
+    async def undo(self, journal: str, undoing: Undoing, tell: Callable[[str], None]) -> Outcome:
+        """Take an applied option back, as far as Slurm allows; nothing is run that ``undoing`` did not show."""
+        ...
+
+    async def run(self, commands: Sequence[Command], tell: Callable[[str], None]) -> Outcome:
+        """Run single commands (cancel, hold, requeue, drain, resume) that the screen made and the caller confirmed."""
+        ...

@@ -1,0 +1,333 @@
+"""What of the pages of exporters goes where, and what do two pages of one node tell that one does not?
+
+Counters tell nothing by themselves: rates are the difference between pages. Those of hosts are over a minute, as
+what a job waits for is; energy and bytes are kept for an hour, for steps that no log tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opsk.diagnosis.events.exposition import samples
+from opsk.diagnosis.events.from_samples import NAMES, Sample
+from opsk_tui.data.sources.readings import (
+    BYTES,
+    CLOCK_MAX,
+    CLOCK_NOW,
+    CONGESTION,
+    ERRORS,
+    HEAT_HELD,
+    HOST_SHARES,
+    MEMORY_SIZE,
+    MEMORY_USED,
+    POWER_DEFAULT,
+    POWER_HELD,
+    POWER_LIMIT,
+    RATE,
+    SLOWDOWN,
+    SM_ACTIVE,
+    Readings,
+)
+from opsk_tui.data.view import Metric
+
+_GAUGES = {
+    "opsk_gpu_utilization_ratio": Metric.UTILISATION,
+    "opsk_gpu_tensor_active_ratio": Metric.TENSOR,
+    "opsk_gpu_memory_used_bytes": MEMORY_USED,
+    "opsk_gpu_memory_size_bytes": MEMORY_SIZE,
+    "opsk_gpu_power_average_watts": Metric.POWER,
+    "opsk_gpu_power_watts": Metric.POWER,
+    "opsk_gpu_power_limit_watts": POWER_LIMIT,
+    "opsk_gpu_power_default_limit_watts": POWER_DEFAULT,
+    "opsk_gpu_sm_active_ratio": SM_ACTIVE,
+}
+_CHOSEN = {
+    "opsk_gpu_temperature_celsius": ("sensor", "gpu", Metric.TEMPERATURE),
+    "opsk_gpu_clock_hertz": ("clock", "sm", CLOCK_NOW),
+    "opsk_gpu_clock_max_hertz": ("clock", "sm", CLOCK_MAX),
+    "opsk_gpu_temperature_limit_celsius": ("limit", "slowdown", SLOWDOWN),
+}
+_THROTTLE = "opsk_gpu_throttle_seconds_total"
+_HELD_DOWN = {
+    **dict.fromkeys(("sw_power_cap", "hw_power_brake", "board_limit"), POWER_HELD),
+    **dict.fromkeys(("thermal", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"), HEAT_HELD),
+}
+_XIDS, _ECC = "opsk_gpu_xid_errors_total", "opsk_gpu_ecc_volatile_errors_total"
+_PORT_GAUGES = {
+    "opsk_infiniband_port_rate_bytes_per_second": RATE,
+    "opsk_infiniband_port_congestion_ratio": CONGESTION,
+}
+_PORT_BYTES = ("opsk_infiniband_port_transmitted_bytes_total", "opsk_infiniband_port_received_bytes_total")
+_PORT_ERRORS = tuple(
+    f"opsk_infiniband_port_{kind}_total"
+    for kind in (
+        *("symbol_errors", "link_error_recoveries", "link_downed", "receive_errors", "transmit_discards"),
+        *("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
+    )
+)
+_PROGRESS = tuple(
+    f"opsk_training_{name}"
+    for name in (
+        *("step_seconds", "tokens_per_second", "tflops_per_gpu", "iteration"),
+        "last_progress_timestamp_seconds",
+    )
+)
+_CPU, _PRESSURE, _ENERGY = (
+    "opsk_host_cpu_seconds_total",
+    "opsk_host_pressure_seconds_total",
+    "opsk_gpu_energy_joules_total",
+)
+WANTED = tuple(
+    sorted(
+        {
+            *_GAUGES,
+            *_CHOSEN,
+            _THROTTLE,
+            _XIDS,
+            _ECC,
+            *_PORT_GAUGES,
+            *_PORT_BYTES,
+            *_PORT_ERRORS,
+            *_PROGRESS,
+            *NAMES,
+            _CPU,
+            _PRESSURE,
+            _ENERGY,
+        }
+    )
+)
+_SENT, _STALLED = "sent", "_stalled"
+HOST_OVER_S = 60.0
+KEPT_S, MOST_APART_S = 3600.0 + 60.0, 30.0
+"""Energy and bytes are kept so long, and only of a node that is read at least so often [s]."""
+
+_ONLY = {_PRESSURE: 'share="some"'} | {name: f'{label}="{wanted}"' for name, (label, wanted, _) in _CHOSEN.items()}
+_WITHOUT_ZEROS = frozenset(
+    {
+        *("opsk_gpu_recovery_action", "opsk_gpu_fabric_fault", "opsk_gpu_fabric_state", "opsk_gpu_nvlinks"),
+        *("opsk_gpu_row_remap_pending", "opsk_gpu_row_remap_failed"),
+    }
+)
+
+
+@dataclass(slots=True)
+class Before:
+    """What earlier pages of one node said.
+
+    Parameters
+    ----------
+    read_at_s
+        When the last one was read [s since 1970].
+    counters
+        Of GPUs and ports, by what, row and column.
+    host
+        Counters of the host of the last minute: time of processors by mode, and time that tasks waited, by resource.
+    moved
+        Time, energy of all GPUs [J] and bytes sent by all ports.
+    """
+
+    read_at_s: float = -math.inf
+    counters: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    host: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
+    moved: deque[tuple[float, float, float]] = field(default_factory=deque)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.read_at_s = -math.inf
+        for known in (self.counters, self.host, self.moved):
+            known.clear()
+
+    def keep(
+        self, now_s: float, counters: dict[tuple[str, int, int], float], host: dict[str, float], energy_j: float
+    ) -> None:
+        """Take over what a page says."""
+        sent_bytes = sum(value for (what, _, _), value in counters.items() if what == _SENT)
+        if now_s - self.read_at_s > MOST_APART_S:
+            self.moved.clear()
+        self.moved.append((now_s, energy_j, sent_bytes))
+        while self.moved[0][0] < now_s - KEPT_S:
+            self.moved.popleft()
+        self.host.append((now_s, host))
+        while len(self.host) > 2 and self.host[1][0] <= now_s - HOST_OVER_S:
+            self.host.popleft()
+        self.counters, self.read_at_s = counters, now_s
+
+    def host_shares(self) -> dict[str, float]:
+        """Return the shares of time over the last minute, or since the page before; see `HostActivity`."""
+        (began_s, first), (ended_s, last) = self.host[0], self.host[-1]
+        grown = {name: last[name] - first[name] for name in last.keys() & first.keys() if last[name] >= first[name]}
+        spent_s = {name: grown[name] for name in grown if not name.endswith(_STALLED)}
+        total_s, shares = sum(spent_s.values()), {}
+        if total_s > 0:
+            waiting_s = spent_s.get("iowait", 0.0)
+            shares = {"iowait": waiting_s / total_s, "cpu_busy": 1 - (waiting_s + spent_s.get("idle", 0.0)) / total_s}
+        if ended_s > began_s:
+            shares |= {name: min(1.0, grown[name] / (ended_s - began_s)) for name in grown if name.endswith(_STALLED)}
+        return shares
+
+
+class Batch:
+    """New arrays for the pages of one refresh."""
+
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._gpu: dict[str, NDArray[np.float64]] = {}
+        self._port: dict[str, NDArray[np.float64]] = {}
+        self._hosts: NDArray[np.float64] | None = None
+        self.jobs: set[str] = set()
+        self._sick = dict(readings.sick)
+
+    def take(self, node: str, page: bytes, known: Before, now_s: float) -> None:
+        """Take the page of one node in."""
+        row = self._readings.rows.get(node)
+        if row is None:
+            return
+        found = list(samples(page, WANTED, only=_ONLY, without_zeros=_WITHOUT_ZEROS))
+        slots = self._places(node, found)
+        self._blank(row)
+        before, elapsed_s = known.counters, now_s - known.read_at_s
+        counters: dict[tuple[str, int, int], float] = {}
+        host: dict[str, float] = {}
+        energy_j = 0.0
+        sick: list[Sample] = []
+        errors = dict.fromkeys(slots, 0.0)
+        for sample in found:
+            name, labels, value = sample
+            if name in NAMES:
+                sick.append(sample)
+            if name in _PROGRESS:
+                self._readings.put_progress(labels.get("job", ""), name.removeprefix("opsk_training_"), value)
+                self.jobs.add(labels.get("job", ""))
+            elif name == _CPU:
+                host[labels.get("mode", "")] = value
+            elif name == _PRESSURE:
+                host[labels.get("resource", "") + _STALLED] = value
+            elif name == _ENERGY:
+                energy_j += value
+            elif name.startswith("opsk_infiniband_"):
+                self._port_sample(node, sample, counters)
+            else:
+                self._gpu_sample(node, sample, counters, errors)
+        for slot, count in errors.items():
+            self._put(self._gpu_array(Metric.ERRORS), row, slot, count)
+        if before:
+            for key, value in counters.items():
+                rate = max(0.0, value - before[key]) / elapsed_s if key in before and elapsed_s > 0 else math.nan
+                what, _, column = key
+                if what in (HEAT_HELD, POWER_HELD):
+                    self._put(self._gpu_array(what), row, column, min(1.0, rate))
+                elif what == BYTES:
+                    self._put(self._port_array(BYTES), row, column, rate)
+                elif what == ERRORS:
+                    self._put(self._port_array(ERRORS), row, column, rate * 300.0)
+        known.keep(now_s, counters, host, energy_j)
+        self._put_host(row, known.host_shares())
+        self._sick[node] = sick
+
+    def _put_host(self, row: int, shares: dict[str, float]) -> None:
+        if self._hosts is None:
+            hosts = self._readings.hosts
+            self._hosts = hosts.copy() if hosts is not None else self._readings.blank_hosts()
+        self._hosts[row] = [shares.get(name, math.nan) for name in HOST_SHARES]
+
+    def _blank(self, row: int) -> None:
+        """Know nothing of a node any more: what its page does not tell, of a GPU that is lost, is not as it was."""
+        for name in self._readings.gpu:
+            self._gpu_array(name)
+        for name in self._readings.port:
+            self._port_array(name)
+        for array in (*self._gpu.values(), *self._port.values()):
+            if row < len(array):
+                array[row] = math.nan
+
+    def put(self) -> None:
+        """Hand the arrays over."""
+        for name, array in self._gpu.items():
+            self._readings.put_gpus(name, array)
+        for name, array in self._port.items():
+            self._readings.put_ports(name, array)
+        if self._hosts is not None:
+            self._readings.hosts = self._hosts
+        self._readings.sick = self._sick
+        self._readings.version += 1
+
+    def _places(self, node: str, found: Sequence[Sample]) -> list[int]:
+        """Learn where this node's GPUs and ports are; return the slots of its GPUs."""
+        readings = self._readings
+        gpus = {labels["gpu"]: labels for name, labels, _ in found if name == "opsk_gpu_info" and "gpu" in labels}
+        readings.know_gpus(
+            {**labels, "node": node} for uuid, labels in gpus.items() if (node, uuid) not in readings.slot_of
+        )
+        ports = [{**labels, "node": node} for name, labels, _ in found if name == "opsk_infiniband_port_info"]
+        keys = {(node, labels.get("device", ""), labels.get("port", "1")) for labels in ports}
+        if keys and not keys & readings.port_of.keys():
+            others = [
+                {"node": each, "device": device, "port": port, "rail": _rail(readings.rails[column]),
+                 "leaf": readings.leaves.get((each, column), "")}
+                for (each, device, port), (_, column) in readings.port_of.items()
+            ]  # fmt: skip
+            readings.know_ports([*others, *ports])
+        return [readings.slot_of[node, uuid][1] for uuid in gpus if (node, uuid) in readings.slot_of]
+
+    def _gpu_sample(
+        self, node: str, sample: Sample, counters: dict[tuple[str, int, int], float], errors: dict[int, float]
+    ) -> None:
+        name, labels, value = sample
+        place = self._readings.slot_of.get((node, labels.get("gpu", "")))
+        if place is None:
+            return
+        row, slot = place
+        if name in _GAUGES:
+            self._put(self._gpu_array(_GAUGES[name]), row, slot, value)
+        elif name in _CHOSEN:
+            label, wanted, metric = _CHOSEN[name]
+            if labels.get(label) == wanted:
+                self._put(self._gpu_array(metric), row, slot, value)
+        elif name == _THROTTLE and labels.get("reason") in _HELD_DOWN:
+            what = _HELD_DOWN[labels["reason"]]
+            counters[what, row, slot] = counters.get((what, row, slot), 0.0) + value
+        elif name == _XIDS or (name == _ECC and labels.get("error") == "uncorrected"):
+            errors[slot] = errors.get(slot, 0.0) + value
+
+    def _port_sample(self, node: str, sample: Sample, counters: dict[tuple[str, int, int], float]) -> None:
+        name, labels, value = sample
+        place = self._readings.port_of.get((node, labels.get("device", ""), labels.get("port", "1")))
+        if place is None:
+            return
+        row, column = place
+        if name in _PORT_GAUGES:
+            self._put(self._port_array(_PORT_GAUGES[name]), row, column, value)
+        elif name in _PORT_BYTES or name in _PORT_ERRORS:
+            what = BYTES if name in _PORT_BYTES else ERRORS
+            counters[what, row, column] = counters.get((what, row, column), 0.0) + value
+            if name == _PORT_BYTES[0]:
+                counters[_SENT, row, column] = counters.get((_SENT, row, column), 0.0) + value
+
+    def _gpu_array(self, name: str) -> NDArray[np.float64]:
+        if name not in self._gpu:
+            known = self._readings.gpu.get(name)
+            self._gpu[name] = known.copy() if known is not None else self._readings.blank_gpus()
+        return self._gpu[name]
+
+    def _port_array(self, name: str) -> NDArray[np.float64]:
+        shape = (len(self._readings.nodes), len(self._readings.rails))
+        if name not in self._port or self._port[name].shape != shape:
+            known = self._readings.port.get(name)
+            fits = known is not None and known.shape == shape
+            self._port[name] = known.copy() if known is not None and fits else self._readings.blank_ports()
+        return self._port[name]
+
+    @staticmethod
+    def _put(array: NDArray[np.float64], row: int, column: int, value: float) -> None:
+        if row < array.shape[0] and column < array.shape[1]:
+            array[row, column] = value
+
+
+def _rail(name: str) -> str:
+    return name.removeprefix("rail ") if name.startswith("rail ") else ""

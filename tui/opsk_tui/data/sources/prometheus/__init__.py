@@ -1,0 +1,1 @@
+"""Queries Prometheus and puts its answers into readings."""

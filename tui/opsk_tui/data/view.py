@@ -1,0 +1,224 @@
+"""What do the screens show? One picture of the cluster at one moment, in plain values; widgets never ask anybody.
+
+Per-GPU values are arrays of nodes x slots, so that 16,000 GPUs are compared and painted at once. What is not known is
+NaN, ``None`` or -1, never 0. Text from users and logs is hostile until `opsk_tui.text.safe_text` has made it harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opsk.diagnosis.events.values import Event
+from opsk.diagnosis.losses.values import Losses
+from opsk.slurm.commands.remap_commands import Who
+from opsk.slurm.records import JobRecord, NodeRecord
+from opsk.workload.advice_record import AdviceRecord
+
+
+class Health(IntEnum):
+    """How a GPU, node or port is."""
+
+    UNKNOWN = 0
+    OK = 1
+    WATCH = 2
+    SICK = 3
+
+
+class Metric(StrEnum):
+    """What the GPU map can be coloured by: keys of `GpuTable.values`."""
+
+    UTILISATION = "utilisation"
+    """Share of time in which any kernel ran [ratio]."""
+    TENSOR = "tensor"
+    """Share of time in which tensor cores were busy [ratio]."""
+    MEMORY = "memory"
+    """Used part of device memory [ratio]."""
+    POWER = "power"
+    """Electrical power [W]."""
+    TEMPERATURE = "temperature"
+    """Of the core [degrees Celsius]."""
+    CLOCK = "clock"
+    """SM clock as part of the largest [ratio]."""
+    THROTTLE = "throttle"
+    """Share of the last minutes held down by heat or power [ratio]."""
+    ERRORS = "errors"
+    """XIDs and uncorrected memory errors since the driver was loaded."""
+
+
+class Source(StrEnum):
+    """Where data can come from."""
+
+    SLURM = "slurm"
+    PROMETHEUS = "prometheus"
+    EXPORTERS = "exporters"
+    ADVISOR = "advisor"
+    STORE = "store"
+    FABRIC = "fabric"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """How well one source answers.
+
+    Parameters
+    ----------
+    where
+        Its address as people know it, without passwords.
+    taken_at_s
+        When its last answer came [s since 1970]; ``None`` before the first.
+    problem, hint
+        Why the last question got no answer, and what to do; empty when it did.
+    """
+
+    source: Source
+    where: str = ""
+    taken_at_s: float | None = None
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTable:
+    """All GPUs of the cluster, one row a node (in the order of `ClusterView.nodes`), one column a slot.
+
+    Parameters
+    ----------
+    values
+        By metric, float32 of shape (nodes, slots); NaN is unknown.
+    health
+        `Health` as int8, shape (nodes, slots).
+    job
+        Slurm id of the job that holds the GPU, int64, shape (nodes, slots); -1 where none does or nobody knows.
+    present
+        Whether the node has a GPU there, shape (nodes, slots).
+    uuids
+        UUID by (node, slot), where an exporter told it.
+    """
+
+    values: Mapping[Metric, NDArray[np.float32]]
+    health: NDArray[np.int8]
+    job: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    uuids: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is measured of a job's progress.
+
+    Parameters
+    ----------
+    step_s, tokens_per_s, tflops_per_gpu, mfu
+        Medians of the latest steps; ``None`` where it cannot be told.
+    memory_peak_bytes
+        Largest use of device memory over the job's GPUs [bytes].
+    iteration
+        The last finished step; ``age_s`` is how long ago it ended [s].
+    source
+        ``log``, ``report`` or ``counters`` (derived from GPU and InfiniBand counters).
+    history
+        (time [s since 1970], step time [s]), oldest first, at most some hundreds.
+    """
+
+    step_s: float | None = None
+    tokens_per_s: float | None = None
+    tflops_per_gpu: float | None = None
+    mfu: float | None = None
+    memory_peak_bytes: float | None = None
+    iteration: int | None = None
+    age_s: float | None = None
+    source: str = ""
+    history: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job: as Slurm tells it, as it was predicted (``None``: nobody did), as measured, and where it loses."""
+
+    record: JobRecord
+    advice: AdviceRecord | None = None
+    measured: Measured | None = None
+    losses: Losses | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortTable:
+    """The fabric as a matrix: one row a node, one column a rail.
+
+    Parameters
+    ----------
+    rails
+        Names of the rails.
+    rate_ratio
+        Rate of the port as part of its best [ratio]; 0 is down; NaN unknown; shape (nodes, rails).
+    congestion
+        Part of the time in which it could not send [ratio], shape (nodes, rails).
+    bytes_per_s
+        Sent and received together [bytes/s], shape (nodes, rails).
+    errors
+        Error counters since the last minutes, shape (nodes, rails).
+    health
+        `Health` as int8, shape (nodes, rails).
+    leaves
+        Name of the leaf by (node, rail), where the fabric is known.
+    """
+
+    rails: tuple[str, ...]
+    rate_ratio: NDArray[np.float32]
+    congestion: NDArray[np.float32]
+    bytes_per_s: NDArray[np.float32]
+    errors: NDArray[np.float32]
+    health: NDArray[np.int8]
+    leaves: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricView:
+    """What is known of the fabric: ports by node and rail, tiers from leaf to core with their switches, faults."""
+
+    ports: PortTable
+    tiers: tuple[tuple[str, ...], ...] = ()
+    hb_domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """One report in the list; ``path`` is where it lies."""
+
+    job: str
+    title: str
+    kind: str
+    made_at_s: float
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """Everything at one moment.
+
+    Parameters
+    ----------
+    taken_at_s
+        Seconds since 1970.
+    sources
+        How well each source answers; the screen says what it sees with.
+    rights
+        What the caller may do in Slurm.
+    """
+
+    taken_at_s: float
+    cluster: str = ""
+    nodes: tuple[NodeRecord, ...] = ()
+    gpus: GpuTable | None = None
+    jobs: tuple[JobView, ...] = ()
+    fabric: FabricView | None = None
+    events: tuple[Event, ...] = ()
+    reports: tuple[ReportRow, ...] = ()
+    sources: tuple[SourceState, ...] = ()
+    rights: tuple[Who, ...] = ()

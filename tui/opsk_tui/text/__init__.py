@@ -1,0 +1,1 @@
+"""Formats values and makes text safe for the screen."""
