@@ -15,17 +15,11 @@ from opsk.telemetry.gpu.samples import GpuDriverMissingError, GpuReading
 from opsk_exporters.gpu.fallback import NvmlOrProgram
 from tests.fakes.exporter import having, series, value
 from tests.fakes.gpus import FixedGpus, h100
-from tests.fakes.nvidia_smi_text import HEAD, IDENTITY, UUID, block
+from tests.fakes.nvidia_smi import H100, UUID, print_rows, write_program
 
 NO_NVML = GpuDriverMissingError("NVML is not installed")
 READING = GpuReading(read_at_s=1.0, gpus=(h100(0),))
 OTHER = GpuReading(read_at_s=2.0, gpus=(h100(1),))
-POWER = """
-GPU Power Readings
-    Average Power Draw                : 80.00 W
-    Instantaneous Power Draw          : 79.50 W
-    Current Power Limit               : 700.00 W
-"""
 
 
 class Counted(FixedGpus):
@@ -105,11 +99,7 @@ def test_a_program_that_fails_is_a_failure() -> None:
 
 
 def test_a_node_with_the_program_alone_has_its_gpus(tmp_path: Path) -> None:
-    query = HEAD.format(attached=1) + block(IDENTITY + POWER)
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{query}END\n", encoding="ascii")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "bin" / "nvidia-smi", print_rows(H100))
     empty = tmp_path / "empty"
     empty.mkdir()
     done = subprocess.run(

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import struct
+import io
+import sys
 import xml.etree.ElementTree as ElementTree
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from opsk.cli.render.chart import Bars, Box, Dot, Line, Lines, Path, Picture, Word, laid_out
 from opsk.cli.render.chart_png import chart_png
 from opsk.cli.render.chart_svg import chart_svg
-from opsk.cli.render.strokes import strokes_of
-from opsk.errors import InputError
+from opsk.errors import InputError, UnavailableError
 
 NUMBERS = st.floats(1e-6, 1e9)
 NAMES = st.text(max_size=20)
 
 
 def pixels_of(png: bytes) -> np.ndarray:
-    """Read back what `chart_png` writes: unfiltered rows of RGB."""
-    width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
-    assert (depth, kind) == (8, 2)
-    start = png.index(b"IDAT")
-    (length,) = struct.unpack(">I", png[start - 4 : start])
-    content = png[start + 4 : start + 4 + length]
-    assert struct.unpack(">I", png[start + 4 + length : start + 8 + length])[0] == zlib.crc32(b"IDAT" + content)
-    rows = np.frombuffer(zlib.decompress(content), dtype=np.uint8).reshape(height, 1 + 3 * width)
-    assert not rows[:, 0].any()
-    return rows[:, 1:].reshape(height, width, 3)
+    """The pixels of a PNG file, rows of RGB."""
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def test_shapes_are_where_they_were_put():
@@ -61,17 +53,27 @@ def test_dashes_leave_gaps():
     assert (line > 250).any()
 
 
-def test_words_end_where_they_should():
-    _, width = strokes_of("rail-only", 12)
-    words = [Word(x=60, y=20, text="rail-only", anchor=anchor) for anchor in ("start", "middle", "end")]
-    inked = []
-    for word in words:
-        dark = pixels_of(chart_png(Picture(width=120, height=40, shapes=[word]), scale=1.0))[..., 0] < 200
-        columns = np.flatnonzero(dark.any(axis=0))
-        inked.append((columns[0], columns[-1]))
-    assert inked[0][0] == pytest.approx(60, abs=2)
-    assert inked[1][0] == pytest.approx(60 - width / 2, abs=2)
-    assert inked[2][1] == pytest.approx(60, abs=2)
+@pytest.mark.parametrize("turned", [False, True])
+def test_words_begin_and_end_where_they_should(turned: bool):
+    inked = {}
+    for anchor in ("start", "middle", "end"):
+        word = Word(x=60, y=60, text="rail-only", anchor=anchor, turned=turned)
+        dark = pixels_of(chart_png(Picture(width=120, height=120, shapes=[word]), scale=1.0))[..., 0] < 200
+        places = np.flatnonzero(dark.any(axis=1 if turned else 0))
+        inked[anchor] = (places[0], places[-1])
+    if turned:  # it reads upwards
+        inked = {anchor: (119 - last, 119 - first) for anchor, (first, last) in inked.items()}
+    start = 59 if turned else 60
+    assert inked["start"][0] == pytest.approx(start, abs=2)
+    assert sum(inked["middle"]) / 2 == pytest.approx(start, abs=2)
+    assert inked["end"][1] == pytest.approx(start, abs=2)
+
+
+def test_without_pillow_the_hint_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(UnavailableError) as caught:
+        chart_png(Picture(width=10, height=10))
+    assert "opsk[png]" in str(caught.value.hint)
 
 
 @given(
