@@ -1,0 +1,83 @@
+"""``opsk scaling``: the numbers of the papers come out, and what contradicts itself is refused whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from opsk.cli.main import opsk
+from opsk.errors import InputError
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(opsk, ["scaling", *words], standalone_mode=False, env={"COLUMNS": "200"})
+
+
+def quantities(*words: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows of an answer by name and source."""
+    result = run(*words, "--json")
+    assert result.exception is None, result.exception
+    return {(row["name"], row["source"]): row for row in json.loads(result.stdout)["quantities"]}
+
+
+def named(rows: dict[tuple[str, str], dict[str, Any]], name: str) -> float:
+    """The value of the only row of this name."""
+    (value,) = [row["value"] for (own, _), row in rows.items() if own == name]
+    return value
+
+
+def test_numbers_of_the_summit_and_crusher_paper_come_out() -> None:
+    # Yin et al. 2023: 175e9 parameters take 120 P^2 = 3.675e24 FLOP; at 0.165 TFLOP/s a watt 6.19 GWh.
+    rows = quantities("--parameters", "175e9", "--gpus", "1024", "--tflops-per-gpu", "0.165", "--watts-per-gpu", "1")
+    assert named(rows, "FLOP of a compute-optimal run") == pytest.approx(3.675e24)
+    assert named(rows, "energy of the run") == pytest.approx(6.19e9 * 3600, rel=2e-3)
+    assert named(rows, "states of one GPU, FSDP") == pytest.approx(6 / 1024)
+
+
+def test_gpt_3_takes_33_days_as_narayanan_et_al_print() -> None:
+    rows = quantities(
+        "--parameters", "175e9", "--tokens", "300e9", "--gpus", "1040", "--tflops-per-gpu", "140"
+    )  # fmt: skip
+    assert named(rows, "time with full recomputation") / 86400 == pytest.approx(33.4, abs=0.1)
+
+
+def test_a_slip_of_a_source_stands_beside_what_is_right() -> None:
+    rows = quantities("--parameters", "1e12", "--gpus", "1024", "--tp", "8", "--pp", "16")
+    # N = 1024, TP 8, PP 16, DP 8: 2 (8 + 128 + 1) / 1024 as printed, (2 x 8 + 4) / 1024 as ZeRO-1 shards.
+    assert named(rows, "states of one GPU, DeepSpeed, as printed") == pytest.approx(274 / 1024)
+    assert named(rows, "states of one GPU, DeepSpeed, corrected") == pytest.approx(20 / 1024)
+    text = run("--parameters", "1e12", "--gpus", "1024", "--tp", "8", "--pp", "16").output
+    assert "a slip" in text
+
+
+def test_a_public_model_has_steps_and_layers() -> None:
+    # Narayanan et al. 2021: GPT-3 at batch 1,024 takes 3.0073e18 FLOP a step.
+    rows = quantities("--model", "gpt-3-175b", "--global-batch", "1024", "--seq", "2048")
+    assert named(rows, "FLOP of a step, full recomputation") == pytest.approx(3.0073e18, rel=2e-3)
+    assert named(rows, "activations, full recomputation") == 2 * 2048 * 12288
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    groups = {row["group"] for row in quantities("--parameters", "7e9").values()}
+    assert groups == {"compute", "loss", "memory", "traffic"}
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ((), ("either --model or --parameters",)),
+        (("--model", "llama-3-8b", "--parameters", "1e9"), ("either --model or --parameters",)),
+        (
+            ("--parameters", "1e9", "--watts-per-gpu", "500"),
+            ("--watts-per-gpu needs --gpus", "--watts-per-gpu needs --tflops-per-gpu"),
+        ),
+        (("--parameters", "1e9", "--gpus", "12", "--tp", "8"), ("no multiple of tp x pp = 8",)),
+    ],
+)
+def test_all_that_is_wrong_is_said_at_once(words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert isinstance(result.exception, InputError)
+    assert all(part in str(result.exception) for part in parts)
