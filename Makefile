@@ -64,12 +64,13 @@ ifdef TESTS
 test: test-system setup
 	@$(PYTEST) $(TESTS)
 else
-test: test-system setup check  ## make check, then every test (TESTS="tests/opsk/lab ...": only these)
-	@echo "tests: the core, then those that wait for daemons side by side; each part is shown at its end"
-	+@failed=0; $(MAKE) --no-print-directory part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; exit $$failed
+test: test-system setup  ## make check and every test (TESTS="tests/opsk/lab ...": only these)
+	@echo "tests: the core beside make check, then those that wait for daemons side by side; each part is shown at its end"
+	+@failed=0; $(SIDE_BY_SIDE) check part-core || failed=1; $(SIDE_BY_SIDE) $(WAITING) || failed=1; exit $$failed
 endif
 
-quick: setup check part-core  ## make check and the core's tests: the inner loop
+quick: setup  ## make check and the core's tests: the inner loop
+	+@$(SIDE_BY_SIDE) check part-core
 
 slurm-roots:  ## make the Debian roots with other releases of Slurm that tests run (as root; make test does it as well)
 	@tests/integration/releases/make-slurm-root trixie unstable
@@ -84,13 +85,13 @@ golden: $(VENV)/.ready  ## accept what the golden tests print now, to be read in
 	@OPSK_GOLDEN=write $(BIN)/python -m pytest -q tests || true
 
 docs: $(VENV)/.ready  ## write the generated pages and all outputs that pages show again (needs the lab)
-	@$(BIN)/python docs/generate.py
-	@$(BIN)/python docs/metrics.py
-	@$(BIN)/python docs/store_tables.py
-	@$(BIN)/python docs/fabric_pictures.py
-	@$(BIN)/python docs/grafana_pictures.py
-	@$(BIN)/python docs/screenshots.py
-	@$(BIN)/python docs/outputs.py
+	@$(BIN)/python docs/programs/generate.py
+	@$(BIN)/python docs/programs/metrics.py
+	@$(BIN)/python docs/programs/store_tables.py
+	@$(BIN)/python docs/programs/fabric_pictures.py
+	@$(BIN)/python docs/programs/grafana_pictures.py
+	@$(BIN)/python docs/programs/screenshots.py
+	@$(BIN)/python docs/programs/outputs.py
 
 site: $(VENV)/.ready  ## the docs as a site, build/site/index.html; fails on a lost link or page
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "site: build/site/index.html"

@@ -48,13 +48,13 @@ def test_the_reference_page_lists_every_command_and_option(root: Path) -> None:
         for option in (*parameter.opts, *parameter.secondary_opts)
         if option not in page.partition(f"\n## {words}\n")[2].partition("\n## ")[0]
     ]
-    assert missing == [], "run python docs/generate.py"
+    assert missing == [], "run python docs/programs/generate.py"
 
 
 def test_the_reference_page_is_what_the_commands_say(root: Path) -> None:
-    generate = runpy.run_path(str(root / "docs" / "generate.py"))
+    generate = runpy.run_path(str(root / "docs" / "programs" / "generate.py"))
     page = (root / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    assert page == generate["cli_page"](), "run python docs/generate.py"
+    assert page == generate["cli_page"](), "run python docs/programs/generate.py"
 
 
 @pytest.mark.parametrize("name", sorted(opsk.list_commands(click.Context(opsk))))

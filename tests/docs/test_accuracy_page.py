@@ -34,7 +34,7 @@ CALIBRATION: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def accuracy(root: Path) -> ModuleType:
     """The program that writes the page."""
-    spec = importlib.util.spec_from_file_location("docs_accuracy", root / "docs" / "accuracy.py")
+    spec = importlib.util.spec_from_file_location("docs_accuracy", root / "docs" / "programs" / "accuracy.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

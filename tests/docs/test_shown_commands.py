@@ -18,7 +18,7 @@ from opsk.config import SiteConfig
 from opsk_exporters.core.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOWN = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "shown.py")))
+SHOWN = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "programs" / "shown.py")))
 PAGES = SHOWN.pages()
 EXACT = [block for page in PAGES for block in SHOWN.blocks(page) if not block.needs_lab and not block.why_not]
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -30,7 +30,7 @@ def test_a_command_prints_what_the_page_shows(block: SimpleNamespace) -> None:
     session = SHOWN.Session()
     try:
         for command, shown in block.shown:
-            assert block.same(session.run(command)) == block.same(shown), "python docs/outputs.py writes it again"
+            assert block.same(session.run(command)) == block.same(shown), "python docs/programs/outputs.py writes it again"
     finally:
         session.close()
 

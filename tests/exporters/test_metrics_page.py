@@ -33,7 +33,7 @@ def own_procfs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def generator() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "docs" / "metrics.py"))
+    return runpy.run_path(str(ROOT / "docs" / "programs" / "metrics.py"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def names_in(path: Path) -> list[tuple[bool, str]]:
 
 def test_the_page_is_as_the_collectors_say(generator: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert page == generator["page"](), "run python docs/metrics.py"
+    assert page == generator["page"](), "run python docs/programs/metrics.py"
 
 
 def test_every_collector_has_a_section(generator: dict[str, Any]) -> None:

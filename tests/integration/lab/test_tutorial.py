@@ -40,7 +40,7 @@ def test_every_command_prints_what_the_page_shows(
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         pytest.skip(f"the tutorial needs {', '.join(missing)}")
-    monkeypatch.syspath_prepend(str(root / "docs"))
+    monkeypatch.syspath_prepend(str(root / "docs" / "programs"))
     shown, outputs = importlib.import_module("shown"), importlib.import_module("outputs")
     blocks = list(shown.blocks(root / shown.TUTORIAL))
     printed = outputs.tutorial(blocks, folder / "opsk-tutorial")
@@ -51,4 +51,4 @@ def test_every_command_prints_what_the_page_shows(
         differ = max((page - now).total(), (now - page).total())
         if differ > MAY_DIFFER * page.total():
             wrong.append(f"$ {command}\n{output}")
-    assert not wrong, "python docs/outputs.py docs/tutorial/lab.md shows what is new\n" + "\n".join(wrong)
+    assert not wrong, "python docs/programs/outputs.py docs/tutorial/lab.md shows what is new\n" + "\n".join(wrong)

@@ -1,7 +1,7 @@
 """Runs the commands that the pages show again and writes what they really print.
 
-    python docs/outputs.py            # all pages
-    python docs/outputs.py README.md docs/tutorial/lab.md
+    python docs/programs/outputs.py            # all pages
+    python docs/programs/outputs.py README.md docs/tutorial/lab.md
 
 What needs a lab runs on one that is started for it and taken down again: the tutorial starts its own, as it says. It is
 worth to read what has changed.

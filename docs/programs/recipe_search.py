@@ -1,4 +1,4 @@
-"""Is a published recipe one of our plans, how much faster is the best of them, and which choice makes it so?
+"""Compares a published recipe with the best plan of a search, choice by choice.
 
 A recipe is a run of a table of measured runs that states its plan. Its model, machine, number of GPUs, batch, number
 format, states, optimizer and software stay; what is searched are the axes of `opsk.planning.search.request`.
@@ -16,12 +16,12 @@ import numpy as np
 from opsk.calibration.runs.conventions import measured_step_s
 from opsk.calibration.runs.runs import Run
 from opsk.costmodel.predict import predict
-from opsk.costmodel.rules import violations_on
+from opsk.costmodel.rules import find_cluster_violations
 from opsk.costmodel.table import PlanTable
 from opsk.costmodel.uncertainty.verdict import FITS_FROM
 from opsk.frameworks.limits import ANYTHING, Limits, SequenceParallel
 from opsk.planning.search.candidate import Candidate
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import AXES, PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Plan, Recompute, Schedule, Sharding, Software
@@ -166,7 +166,7 @@ def compare(recipe: Recipe) -> Compared:
     pinned = _pinned(recipe.run, ANYTHING, plan)
     found = (*pinned.best, *pinned.refused)
     if not found:
-        return Compared(recipe=recipe, broken=violations_on(recipe.run.model, plan, recipe.run.cluster))
+        return Compared(recipe=recipe, broken=find_cluster_violations(recipe.run.model, plan, recipe.run.cluster))
     candidate = found[0]
     limits = OF_ITS_TIME[plan.software]
     return Compared(
@@ -182,7 +182,7 @@ def is_plan_of_ours(run: Run) -> bool:
     return _pinned(run, ANYTHING, written_once(run.plan)).space > 0
 
 
-def _pinned(run: Run, limits: Limits, plan: Plan) -> Found:
+def _pinned(run: Run, limits: Limits, plan: Plan) -> SearchResult:
     """Return what a search finds that may take this plan alone, in the ways to balance its stages."""
     return _found(run, limits, {axis: getattr(plan, axis) for axis in AXES if axis not in UNEVEN})
 
@@ -209,7 +209,7 @@ def _better(run: Run, limits: Limits, recipe: Candidate) -> Better | None:
     )
 
 
-def _as_sure(found: Found, recipe: Candidate) -> Candidate | None:
+def _as_sure(found: SearchResult, recipe: Candidate) -> Candidate | None:
     """Return the fastest plan that is as sure to fit as the recipe: surely, or not expected to run out of memory."""
     some = found.best_fitting if recipe.fit_probability >= FITS_FROM else found.best
     return some[0] if some else None
@@ -222,7 +222,7 @@ def _shifted(run: Run, before: Plan, after: Plan) -> dict[str, float]:
     return {name: float(column[0] - column[1]) for name, column in columns.items()}
 
 
-def _found(run: Run, limits: Limits, fixed: Mapping[str, Any]) -> Found:
+def _found(run: Run, limits: Limits, fixed: Mapping[str, Any]) -> SearchResult:
     """Return what a search finds; like searches are done once."""
     return _search(_Asked(run=run, limits=limits, fixed=tuple(sorted(fixed.items()))))
 
@@ -250,7 +250,7 @@ class _Asked:
 
 
 @cache
-def _search(asked: _Asked) -> Found:
+def _search(asked: _Asked) -> SearchResult:
     run = asked.run
     return best_plans(
         PlanRequest(

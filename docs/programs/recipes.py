@@ -1,7 +1,9 @@
-"""Writes ``docs/recipes.md``, published recipes beside the best plan of a search: ``python docs/recipes.py RUNS.csv``.
+"""Writes ``docs/recipes.md``: published recipes next to the best plan of a search.
 
-What a recipe is, and how it is compared, is in ``docs/recipe_search.py``; what people say beside the figures is in
-``docs/recipes-why.toml``. A few minutes on two cores; the page depends on these files and the code alone.
+    python docs/programs/recipes.py RUNS.csv
+
+``recipe_search.py`` defines what a recipe is and how it is compared; ``recipes-why.toml`` has the comments on the figures.
+Takes a few minutes on two cores; the page depends on these files and the code alone.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from recipe_search import FASTER, GROUPS, Better, Compared, Recipe, compare, rec
 from opsk.calibration.runs.runs import read_runs
 from opsk.workload.plan import Plan, Schedule, Sharding
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "recipes.md"
-TEXTS = ROOT / "docs" / "recipes-why.toml"
+TEXTS = ROOT / "docs" / "programs" / "recipes-why.toml"
 SHOWN = 0.2
 """A group of choices is named where putting it back loses at least this share of the gain."""
 PARTS_SHOWN = 2
@@ -42,8 +44,9 @@ def page(compared: Sequence[Compared], texts: Texts) -> str:
     partly = [entry for entry in compared if not entry.recipe.is_full]
     return "".join(
         (
-            "# Published recipes beside our best plans\n\n<!-- Written by docs/recipes.py from a table of measured "
-            "runs and from docs/recipes-why.toml: change those, not this page. -->\n",
+            "# Published recipes beside our best plans\n\n"
+            "<!-- Written by docs/programs/recipes.py from a table of measured "
+            "runs and from docs/programs/recipes-why.toml: change those, not this page. -->\n",
             texts["parts"]["how_to_read"],
             "\n## In short\n\n",
             in_short(full),

@@ -1,4 +1,4 @@
-"""Which pages does the site have that do not lie in ``docs``, and where do links to the rest of the repository lead?
+"""Adds pages from outside ``docs`` to the site and resolves links to the rest of the repository.
 
 A hook of mkdocs (``hooks`` in ``mkdocs.yml``). Pages are written for the repository, where a link may name any file.
 Some of these files are pages of the site as well (``ELSEWHERE``); every other one that a page links to becomes a page
@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",

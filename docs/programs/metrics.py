@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/metrics.md`` from the collectors themselves: ``python docs/metrics.py [--check]``.
+"""Writes ``docs/reference/metrics.md`` from the collectors themselves; ``--check`` only compares.
 
 Every collector runs on a node that has everything it can tell of (`tests.fakes.every_metric`). What it names while it
 runs is listed, also what has no value on that node; counts of series are those of scrapes of smaller nodes. The page
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "exporters")]
 
 import psutil  # noqa: E402
@@ -64,7 +64,7 @@ CLUSTERS = (100, 1_000, 10_000)
 INTERVAL_S = 15
 _HEAD = """# Metrics
 
-<!-- Written by docs/metrics.py from the collectors themselves: change their help texts, not this page. -->
+<!-- Written by docs/programs/metrics.py from the collectors themselves: change their help texts, not this page. -->
 
 `opsk exporter` on each node serves these; `opsk exporter --once` prints them. Units are base units. A value that is not
 known has no series: absent is never 0. Names of devices, GPUs and jobs are in few labels; join the others from the
@@ -269,7 +269,10 @@ def main() -> int:
         PAGE.write_text(now, encoding="utf-8")
         return 0
     if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != now:
-        print(f"{PAGE.relative_to(ROOT)} is not what the collectors say: run python docs/metrics.py", file=sys.stderr)
+        print(
+            f"{PAGE.relative_to(ROOT)} is not what the collectors say: run python docs/programs/metrics.py",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

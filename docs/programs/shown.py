@@ -1,4 +1,4 @@
-"""Which commands do the pages show with what they print, and what do these commands print now?
+"""Finds the commands that pages show with their output, and runs them again.
 
 A block of a page that begins with ``$`` shows commands and, below each, what it printed. A comment right above it
 says what there is to know:
@@ -7,8 +7,8 @@ says what there is to know:
     <!-- example: differs in REGEX --> what the expression matches is another thing in each run
     <!-- example: not run: REASON -->  it cannot be run by a program, and why
 
-Without a comment it prints the same wherever a checkout is, to the letter. ``docs/outputs.py`` writes what commands
-print into the pages; tests run them and compare.
+Without a comment it prints the same wherever a checkout is, to the letter. ``outputs.py`` writes what commands print
+into the pages; tests run them and compare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("deploy", "exporters", "jobcheck", "modulefiles", "tui")
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", *(f"{part}/README.md" for part in PARTS))
 TUTORIAL = "docs/tutorial/lab.md"

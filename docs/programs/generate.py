@@ -1,4 +1,4 @@
-"""Writes the pages of ``docs/reference`` that follow from the code: ``python docs/generate.py [--check]``.
+"""Writes the pages of ``docs/reference`` that follow from the code; ``--check`` only compares.
 
 The output depends on the code alone: not on the terminal, the machine or the time.
 """
@@ -15,12 +15,12 @@ from opsk.calibration.runs.columns import COLUMNS, Column, Kind
 from opsk.cli.main import opsk
 from opsk.workload.software_defaults import known_software
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 CLI_PAGE, RUNS_PAGE = REFERENCE / "cli.md", REFERENCE / "runs-table.md"
 _HEAD = """# Commands
 
-<!-- Written by docs/generate.py from the commands themselves: change their help texts, not this page. -->
+<!-- Written by docs/programs/generate.py from the commands themselves: change their help texts, not this page. -->
 
 Exit status of every command: 0 an answer, 1 the answer is bad news, 2 wrong usage or an input that cannot be read at
 all, 3 a needed service is not there, or opsk itself failed. With `--json`, stdout is one JSON document; diagnostics go
@@ -85,7 +85,7 @@ def _row(option: click.Option, context: click.Context) -> str:
 
 _RUNS_HEAD = """# Tables of runs
 
-<!-- Written by docs/generate.py from opsk/calibration/runs/columns.py: change that, not this page. -->
+<!-- Written by docs/programs/generate.py from opsk/calibration/runs/columns.py: change that, not this page. -->
 
 `opsk validate` and `opsk calibrate` read a CSV (UTF-8, one header line) with one training run a row. Every column may
 be missing and every cell empty: empty is "not stated". Numbers may have thousands commas. Columns that are not in
@@ -151,7 +151,7 @@ def main() -> int:
         elif not path.exists() or path.read_text(encoding="utf-8") != page:
             lost.append(str(path.relative_to(ROOT)))
     for name in lost:
-        print(f"{name} is not what the code says: run python docs/generate.py", file=sys.stderr)
+        print(f"{name} is not what the code says: run python docs/programs/generate.py", file=sys.stderr)
     return 1 if lost else 0
 
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of fabrics that the pages show: ``python docs/fabric_pictures.py``."""
+"""Draws the fabrics that the pages show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opsk.app.inputs.fabric_dump import read_dump
 from opsk.cli.render.fabric_svg import fabric_svg
 from opsk.fabric.rails import find_rails
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DUMP = "examples/miswired.ibnetdiscover"
 PICTURES = {"fabric.svg": "both"}
 

@@ -1,6 +1,6 @@
 """Draws the README's picture: what a real ``sbatch`` on a lab prints for an example, as it was printed.
 
-Start a lab first: ``opsk lab up``, ``eval "$(opsk lab env)"``; then ``python docs/picture.py``.
+Start a lab first: ``opsk lab up``, ``eval "$(opsk lab env)"``; then ``python docs/programs/picture.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "examples/llama3-70b-megatron.sbatch"
 PICTURE = ROOT / "docs" / "images" / "sbatch.svg"
 WIDTH = 122

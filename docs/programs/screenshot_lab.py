@@ -1,4 +1,4 @@
-"""What is on the pictures of ``opsk top``? A lab with jobs that pretend to train, and parts that died.
+"""Starts the lab that the screenshots show: jobs that pretend to train, and parts that failed.
 
 Everything on them is measured: real Slurm, real exporters on stand-ins of devices, logs that jobs write. Only what they
 train is made up. It takes about three minutes, and ends what it started.

@@ -1,4 +1,4 @@
-"""How does a table look in Markdown? What the programs that write pages share."""
+"""Formats Markdown tables for the programs that write pages."""
 
 from __future__ import annotations
 

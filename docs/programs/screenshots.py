@@ -1,8 +1,8 @@
-"""How do the screens of ``opsk top`` look? Pictures for the README and the docs, made by the screens themselves.
+"""Draws the screens of ``opsk top`` for the README and the docs, with the screens themselves.
 
-    python docs/screenshots.py             # of a lab that it starts: real Slurm, exporters, jobs, a GPU that died
-    python docs/screenshots.py --live      # of the cluster, or the lab, that opsk sees here
-    python docs/screenshots.py --made-up   # of a made-up cluster: the same on every machine
+    python docs/programs/screenshots.py             # of a lab that it starts: Slurm, exporters, jobs, a GPU that died
+    python docs/programs/screenshots.py --live      # of the cluster, or the lab, that opsk sees here
+    python docs/programs/screenshots.py --made-up   # of a made-up cluster: the same on every machine
 
 They are SVG, hold only what the terminal shows, and load nothing.
 """
@@ -14,7 +14,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from screenshot_lab import FILLS_S, lab_at_work  # noqa: E402

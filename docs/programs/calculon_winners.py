@@ -1,8 +1,8 @@
-"""How do Calculon's best plans read as plans of ours, and what does opsk predict for them?
+"""Reads Calculon's best plans as plans of opsk and predicts them.
 
 The record of its searches is ``calculon_searches.json``; the shapes of its models are read from
 ``calculon_inputs_and_space.json`` beside it. Each plan is predicted for the machine that Calculon's A100 file
-describes: 8 GPUs a node, NVLink at 300 GB/s, 25 GB/s a GPU. ``docs/calculon_tables.py`` shows it.
+describes: 8 GPUs a node, NVLink at 300 GB/s, 25 GB/s a GPU. ``calculon_tables.py`` shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from page_table import GIB
 
 from opsk.costmodel.document import prediction_document
 from opsk.costmodel.predict import predict
-from opsk.costmodel.rules import violations_on
+from opsk.costmodel.rules import find_cluster_violations
 from opsk.costmodel.table import PlanTable
 from opsk.hardware.catalog import cluster
 from opsk.workload.model import ModelShape
@@ -211,7 +211,7 @@ def judge(winners: Sequence[Winner]) -> list[Judged]:
             ours=predicted(winner.model, winner.plan),
             exposed=predicted(winner.model, replace(winner.plan, tp_overlap=False)),
             without_vocab=predicted(replace(winner.model, vocab=1), winner.plan),
-            broken=violations_on(winner.model, winner.plan, machine),
+            broken=find_cluster_violations(winner.model, winner.plan, machine),
         )
         for winner in winners
     ]

@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/store.md`` from the tables and records themselves: ``python docs/store_tables.py [--check]``.
+"""Writes ``docs/reference/store.md`` from the tables and records themselves; ``--check`` only compares.
 
 The page depends on the code alone.
 """
@@ -18,11 +18,11 @@ from opsk.store.database.schema import newest
 from opsk.store.database.tables import Document, UtcDateTime, Words
 from opsk.store.writing import Record
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "store.md"
 _HEAD = f"""# What the store holds
 
-<!-- Written by docs/store_tables.py from the tables and records themselves: change those, not this page. -->
+<!-- Written by docs/programs/store_tables.py from the tables and records themselves: change those, not this page. -->
 
 Where it is kept: [choose a database](../howto/choose-a-database.md). This is revision `{newest()}` of its tables.
 Times are UTC, to the microsecond. A text keeps all of Unicode; NUL and what is no Unicode become �, and one that is too
@@ -98,7 +98,10 @@ def main() -> int:
         PAGE.write_text(text, encoding="utf-8")
         return 0
     if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.relative_to(ROOT)} is not what the tables say: run python docs/store_tables.py", file=sys.stderr)
+        print(
+            f"{PAGE.relative_to(ROOT)} is not what the tables say: run python docs/programs/store_tables.py",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -1,10 +1,12 @@
-"""Writes ``docs/accuracy.md``, how far predictions are from measured runs: ``python docs/accuracy.py RUNS.csv``.
+"""Writes ``docs/accuracy.md``: how far predictions are from measured runs.
+
+    python docs/programs/accuracy.py RUNS.csv [--calibration FILE] [--unseen FILE] [--calculon SEARCHES]
 
 ``--calibration FILE`` is what ``opsk calibrate RUNS.csv --from-priors --without nano,prim,atr,lgrt,mlp --json``
 printed, with the errors of sources left out; ``--unseen FILE`` what ``opsk validate RUNS.csv --efficiency FIT --json``
 printed with that fit, of which only the sources that were put aside are shown.
-``--calculon SEARCHES`` adds what opsk says of Calculon's best plans (``docs/calculon_tables.py``). Why the worst rows
-miss is told in ``docs/accuracy-why.toml``. The page depends on these files and the code alone.
+``--calculon SEARCHES`` adds predictions of Calculon's best plans (``calculon_tables.py``). ``accuracy-why.toml`` explains
+why the worst rows miss. The page depends on these files and the code alone.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ import calculon_tables
 from page_table import NOTHING, table
 
 from opsk.calibration.accuracy.reliability import Reliability
-from opsk.calibration.accuracy.scoring import ErrorSummary, Score, ScoredRun, error_summary, quantile
+from opsk.calibration.accuracy.scoring import ErrorSummary, Score, ScoredRun, quantile, summarise_errors
 from opsk.calibration.accuracy.validation import Validation, validate_runs
 from opsk.calibration.runs.runs import Runs, read_runs
 from opsk.costmodel.uncertainty.verdict import Verdict
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "accuracy.md"
-TEXTS = ROOT / "docs" / "accuracy-why.toml"
+TEXTS = ROOT / "docs" / "programs" / "accuracy-why.toml"
 WORST = 10
 KORTHIKANTI = "kor"
 """Prefix of Korthikanti et al. 2022, table 5 and section 6.3: nine runs with one set of efficiencies."""
@@ -65,8 +67,9 @@ def page(
     """Return the page."""
     validation = validate_runs(runs)
     sections = [
-        "# How accurate the cost model is\n\n<!-- Written by docs/accuracy.py from a table of measured runs and from "
-        "docs/accuracy-why.toml: change those, not this page. -->\n\n",
+        "# How accurate the cost model is\n\n"
+        "<!-- Written by docs/programs/accuracy.py from a table of measured runs and from "
+        "docs/programs/accuracy-why.toml: change those, not this page. -->\n\n",
         texts.parts["how_to_read"],
         f"\n\n{len(validation.rows)} of {len(runs)} rows predicted. Efficiencies fitted to {validation.fit}.\n",
         f"\n## Sources never seen\n\n{texts.parts['unseen']}\n",
@@ -97,7 +100,7 @@ Target = tuple[str, str, str, str]
 def targets(validation: Validation, calibration: Document | None) -> Iterator[Target]:
     """Yield what was aimed at, what was reached, and whether that is enough."""
     report, time, memory = validation.report, validation.report.time, validation.report.memory
-    kor = error_summary([row.time for row in validation.rows if row.time and row.run.source == KORTHIKANTI])
+    kor = summarise_errors([row.time for row in validation.rows if row.time and row.run.source == KORTHIKANTI])
     reached = NOTHING if kor is None else f"mean {kor.mean_absolute_error:.1%}, max {kor.max_absolute_error:.1%}"
     is_met = kor and kor.mean_absolute_error <= 0.03 and kor.max_absolute_error <= 0.06
     yield "Korthikanti et al. 2022, 9 runs", "mean ≤ 3 %, max ≤ 6 %", reached, _yes(is_met)

@@ -1,4 +1,4 @@
-"""Draws the pictures of dashboards that the pages show: ``python docs/grafana_pictures.py`` (needs prometheus)."""
+"""Draws the dashboards that the pages show; needs Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "exporters")]
 
 from deploy.grafana.sketch import drawn  # noqa: E402

@@ -1,7 +1,9 @@
-"""What does opsk say of the plans that Calculon's search calls the best? ``python docs/calculon_tables.py SEARCHES``.
+"""Compares opsk's predictions of the plans that Calculon's search calls the best.
 
-SEARCHES is the record of Calculon's searches (``calculon_searches.json``). Prints the tables; ``docs/accuracy.py`` puts
-them into its page.
+    python docs/programs/calculon_tables.py SEARCHES
+
+SEARCHES is the record of Calculon's searches (``calculon_searches.json``). Prints the tables; ``accuracy.py`` puts them
+into its page.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from page_table import NOTHING, gib, seconds, table
 from recipe_search import OF_ITS_TIME
 
 from opsk.hardware.catalog import cluster
-from opsk.planning.search.found import Found
+from opsk.planning.search.found import SearchResult
 from opsk.planning.search.request import PlanRequest
 from opsk.planning.search.search import best_plans
 from opsk.workload.plan import Offload, Plan, Sharding, Software
@@ -72,7 +74,7 @@ def instead(best: Sequence[Judged]) -> str:
     return table(head, ((name, *row) for name, row in rows.items()))
 
 
-def _found_row(found: Found) -> tuple[str, ...]:
+def _found_row(found: SearchResult) -> tuple[str, ...]:
     """Return the best plan that surely fits, and the best of those that may."""
     cells: list[str] = []
     for candidates in (found.best_fitting, found.best):
